@@ -1,0 +1,96 @@
+// The dispatcher: (layer, rows, selected ids) → out. It knows nothing of ggml or llama.cpp. Each pair is answered by a
+// worker that holds it, or by the local replica; where, never changes a bit. Synchronous to its caller, all I/O on its
+// own threads; no lock is held across a wait, and every wait has a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "expert/pair.h"
+#include "gguf/recipe.h"
+#include "net/address.h"
+#include "net/identity.h"
+
+namespace kvasir {
+
+// The whole batch of one layer.
+struct ExpertCall {
+    std::uint32_t layer = 0;
+    std::uint32_t hidden = 0;
+    Recipe recipe;
+    std::span<const float> rows;  // [n][hidden]
+    std::span<const Pair> pairs;  // global expert ids
+    std::span<float> out;         // [pairs][hidden]
+};
+
+// The local replica: computes any subset of a call's pairs on the caller's thread.
+class LocalExperts {
+  public:
+    virtual ~LocalExperts() = default;
+    // out: [pairs][hidden], in the order of `pairs` (rows index the call's rows).
+    virtual Status compute(const ExpertCall& call, std::span<const Pair> pairs, std::span<float> out) = 0;
+};
+
+struct WorkerEndpoint {
+    Address address;
+    std::optional<NodeId> id;  // none: without TLS, loopback only
+};
+// "HOST:PORT#NODEID" (64 hex digits), or "HOST:PORT" where `insecure` allows connections without TLS.
+Result<WorkerEndpoint> parse_worker(std::string_view text, bool insecure);
+
+struct SwarmConfig {
+    std::vector<WorkerEndpoint> workers;
+    std::shared_ptr<const Identity> identity;  // null: only endpoints without id
+    Digest model_id{};
+    std::string arithmetic;
+    // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
+    std::chrono::milliseconds deadline{2000};
+    std::chrono::milliseconds connect_timeout{5000};
+    // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and tests.
+    bool prefer_remote = true;
+};
+
+struct WorkerStatus {
+    WorkerEndpoint endpoint;
+    enum class State { connecting, serving, set_aside, draining, refused } state = State::connecting;
+    std::string reason;              // why it is not serving
+    std::uint64_t experts_held = 0;
+    std::uint64_t pairs = 0;         // answered in time and used
+    std::uint64_t failures = 0;
+    double latency_ms = 0;           // recent median per call; 0 where unknown
+};
+
+struct SwarmStats {
+    std::uint64_t calls = 0;
+    std::uint64_t pairs_local = 0;
+    std::uint64_t pairs_remote = 0;
+    std::uint64_t pairs_hedged = 0;  // asked of a worker first, then answered elsewhere
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    double seconds_overhead = 0;     // waiting beyond the workers' own compute time
+    std::vector<WorkerStatus> workers;
+};
+
+class Dispatcher {
+  public:
+    // Starts connecting to all workers at once, in the background.
+    static Result<std::unique_ptr<Dispatcher>> create(SwarmConfig config);
+    virtual ~Dispatcher() = default;
+
+    // Fills all of call.out or fails; an error means the local replica itself failed. One call at a time per thread;
+    // several threads may call at once.
+    virtual Status compute(const ExpertCall& call, LocalExperts& local) = 0;
+
+    // Waits until every worker serves or is refused for good, at most `timeout`. True if all serve.
+    virtual bool wait_for_workers(std::chrono::milliseconds timeout) = 0;
+    virtual SwarmStats stats() const = 0;
+};
+
+}  // namespace kvasir

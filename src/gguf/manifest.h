@@ -1,0 +1,85 @@
+// The manifest: a model's identity. It lists every slab with its place and SHA-256 under one root digest, the model id.
+// File format: docs/manifest.md.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/sha256.h"
+#include "gguf/expert_map.h"
+#include "gguf/piece.h"
+
+namespace kvasir {
+
+// The digests of one expert tensor's slabs, in expert order, and where they are.
+struct ManifestTensor {
+    Role role = Role::gate;
+    std::string name;
+    std::uint32_t type = 0;
+    std::array<std::uint64_t, 4> shape = {1, 1, 1, 1};
+    std::uint32_t file = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t slab_bytes = 0;
+    std::vector<Digest> slabs;
+};
+
+struct ManifestLayer {
+    std::uint32_t layer = 0;
+    std::uint32_t experts = 0;
+    std::uint64_t hidden = 0;
+    std::uint64_t ff = 0;
+    Recipe recipe;
+    std::vector<ManifestTensor> tensors;
+
+    const ManifestTensor* find(Role role) const;
+};
+
+struct ManifestFile {
+    std::string name;  // no directory
+    std::uint64_t size = 0;
+};
+
+struct Manifest {
+    std::string architecture;
+    std::string name;
+    std::uint32_t block_count = 0;
+    std::uint32_t experts_used = 0;
+    std::vector<ManifestFile> files;
+    std::vector<ManifestLayer> layers;
+
+    const ManifestLayer* find(std::uint32_t layer) const;
+    // The root digest over architecture, geometry, recipes and slab digests. It does not depend on the file layout
+    // (a split model has the same id) nor on the dense part.
+    Digest model_id() const;
+};
+
+// The manifest's customary place: "<model>.kvasir.json" beside the model (its first split).
+std::filesystem::path manifest_path(const std::filesystem::path& model);
+
+// Bounded and checked: every digest, count and size; the stored model id must be the computed one.
+Result<Manifest> parse_manifest(std::string_view json);
+Result<Manifest> load_manifest(const std::filesystem::path& path);
+std::string to_json(const Manifest& manifest);
+
+struct PublishOptions {
+    int threads = 1;
+    bool quiet = false;                  // no progress
+    std::filesystem::path journal;       // digests done so far, so that an interrupted run resumes; empty: none
+};
+
+struct PublishReport {
+    Manifest manifest;
+    std::uint64_t hashed_bytes = 0;   // in this run
+    std::uint64_t resumed_bytes = 0;  // taken from the journal
+    double seconds = 0;
+};
+
+// Hashes every slab of a complete model.
+Result<PublishReport> publish(const GgufModel& model, const ExpertMap& map, const PublishOptions& options);
+
+// Every tensor of the map agrees with the manifest in name, type, shape and place: cheap, no data read.
+Status matches(const Manifest& manifest, const ExpertMap& map);
+
+}  // namespace kvasir

@@ -68,6 +68,8 @@ class AtomicFile {
     Status commit();
 
   private:
+    AtomicFile() = default;
+
     File file_;
     std::filesystem::path path_;
     std::filesystem::path temporary_;

@@ -1,6 +1,7 @@
 #include "base/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,9 +78,15 @@ ChildProcess::~ChildProcess() {
         thread.join();
 }
 
+// Reads until the stream ends, or nothing more comes from an ended process: a grandchild may hold the pipe open.
 void ChildProcess::collect(int descriptor, std::string* into) {
     std::array<char, 4096> buffer;
     for (;;) {
+        pollfd poll{.fd = descriptor, .events = POLLIN, .revents = 0};
+        bool ended = !running();
+        int ready = ::poll(&poll, 1, 50);
+        if (ready == 0 && ended) break;
+        if (ready <= 0) continue;
         ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
@@ -88,6 +95,9 @@ void ChildProcess::collect(int descriptor, std::string* into) {
         changed_.notify_all();
     }
     ::close(descriptor);
+    std::lock_guard lock(mutex_);
+    ++streams_ended_;
+    changed_.notify_all();
 }
 
 // Waits without collecting the zombie, so that the pid stays ours until no signal can be on its way to it.
@@ -135,7 +145,7 @@ Result<std::string> ChildProcess::wait_for_line(std::string_view text, std::chro
     changed_.wait_for(lock, timeout, [&] {
         line = find(stdout_);
         if (!line) line = find(stderr_);
-        return line.has_value() || exit_code_.has_value();
+        return line.has_value() || streams_ended_ == 2;
     });
     if (line) return *line;
     return fail(ErrorKind::unavailable, "no line with '{}' came ({}); its errors were: {}", text,

@@ -48,6 +48,7 @@ class ChildProcess {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::optional<int> exit_code_;
+    int streams_ended_ = 0;
     std::string stdout_;
     std::string stderr_;
     std::vector<std::thread> threads_;

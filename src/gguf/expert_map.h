@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gguf/gguf_file.h"
@@ -13,20 +15,33 @@ namespace kvasir {
 
 // Values are wire and manifest format: never renumber.
 enum class Role : std::uint8_t {
-    gate = 0,         // blk.N.ffn_gate_exps.weight        [hidden, ff, experts]
-    up = 1,           // blk.N.ffn_up_exps.weight          [hidden, ff, experts]
-    down = 2,         // blk.N.ffn_down_exps.weight        [ff, hidden, experts]
-    gate_up = 3,      // blk.N.ffn_gate_up_exps.weight     [hidden, 2 ff, experts]
-    gate_bias = 4,    // blk.N.ffn_gate_exps.bias          [ff, experts]
-    up_bias = 5,      // blk.N.ffn_up_exps.bias            [ff, experts]
-    down_bias = 6,    // blk.N.ffn_down_exps.bias          [hidden, experts]
-    gate_up_bias = 7, // blk.N.ffn_gate_up_exps.bias       [2 ff, experts]
-    gate_scale = 8,   // blk.N.ffn_gate_exps.scale         [experts]
-    up_scale = 9,     // blk.N.ffn_up_exps.scale           [experts] (of the fused tensor where it is fused)
-    down_scale = 10,  // blk.N.ffn_down_exps.scale         [experts]
+    gate = 0,          // blk.N.ffn_gate_exps.weight        [hidden, ff, experts]
+    up = 1,            // blk.N.ffn_up_exps.weight          [hidden, ff, experts]
+    down = 2,          // blk.N.ffn_down_exps.weight        [ff, hidden, experts]
+    gate_up = 3,       // blk.N.ffn_gate_up_exps.weight     [hidden, 2 ff, experts]
+    gate_bias = 4,     // blk.N.ffn_gate_exps.bias          [ff, experts]
+    up_bias = 5,       // blk.N.ffn_up_exps.bias            [ff, experts]
+    down_bias = 6,     // blk.N.ffn_down_exps.bias          [hidden, experts]
+    gate_up_bias = 7,  // blk.N.ffn_gate_up_exps.bias       [2 ff, experts]
+    gate_scale = 8,    // blk.N.ffn_gate_exps.scale         [experts]
+    up_scale = 9,      // blk.N.ffn_up_exps.scale           [experts] (of the fused tensor where it is fused)
+    down_scale = 10,   // blk.N.ffn_down_exps.scale         [experts]
 };
 inline constexpr int kRoleCount = 11;
 const char* role_name(Role role);
+
+// What a tensor name says. `piece` is 0 in models; in slices the further pieces of a layer are numbered from 1
+// ("blk.3.ffn_up_exps.weight.1").
+struct ExpertTensorName {
+    std::uint32_t layer = 0;
+    Role role = Role::gate;
+    std::uint32_t piece = 0;
+    bool operator==(const ExpertTensorName&) const = default;
+};
+// None for every other tensor. Layer and piece are at most 1,000,000.
+std::optional<ExpertTensorName> parse_expert_tensor_name(std::string_view name);
+// The name of a role's tensor in its layer, as llama.cpp has it.
+std::string expert_tensor_name(std::uint32_t layer, Role role);
 
 struct ExpertTensor {
     Role role = Role::gate;
@@ -43,7 +58,7 @@ struct ExpertLayer {
     std::uint32_t first_expert = 0;  // > 0 only in a slice: the global id of local expert 0
     std::uint64_t hidden = 0;        // columns in; out rows are as wide
     std::uint64_t ff = 0;
-    Recipe recipe;                   // activation `unknown` where the header does not tell
+    Recipe recipe;  // activation `unknown` where the header does not tell
     std::vector<ExpertTensor> tensors;
 
     const ExpertTensor* find(Role role) const;
@@ -52,9 +67,9 @@ struct ExpertLayer {
 
 struct ExpertMap {
     std::string architecture;
-    std::string name;                 // general.name, or the file's name
-    std::uint32_t block_count = 0;    // all layers, MTP blocks among them
-    std::uint32_t experts_used = 0;   // top-k
+    std::string name;                // general.name, or the file's name
+    std::uint32_t block_count = 0;   // all layers, MTP blocks among them
+    std::uint32_t experts_used = 0;  // top-k
     std::uint64_t hidden = 0;
     std::vector<ExpertLayer> layers;  // ascending; empty for a dense model
     std::uint64_t model_bytes = 0;    // all tensors
@@ -63,6 +78,10 @@ struct ExpertMap {
     const ExpertLayer* find(std::uint32_t layer) const;
     std::uint64_t expert_count() const;  // sum over layers
 };
+
+// The activation that llama.cpp computes an architecture's routed experts with; `unknown` where it is none of ours or
+// the architecture is none of llama.cpp's. Clamped SwiGLU comes from per-layer keys: map_experts() looks at them.
+Activation architecture_activation(std::string_view architecture);
 
 // Errors, by tensor name: bytes that do not divide by the expert count, shapes that contradict each other, a layer with
 // down but no up, an expert dimension that differs between tensors of one layer.

@@ -28,11 +28,11 @@ using GgufValue = std::variant<std::uint64_t, std::int64_t, double, bool, std::s
 
 struct TensorInfo {
     std::string name;
-    std::uint32_t type = 0;                            // enum ggml_type
+    std::uint32_t type = 0;                             // enum ggml_type
     std::array<std::uint64_t, 4> shape = {1, 1, 1, 1};  // ne[0] is the innermost
     int dimensions = 1;
-    std::uint32_t file = 0;                            // index into GgufModel::files()
-    std::uint64_t offset = 0;                          // from the file's first byte
+    std::uint32_t file = 0;    // index into GgufModel::files()
+    std::uint64_t offset = 0;  // from the file's first byte
     std::uint64_t bytes = 0;
 };
 
@@ -44,9 +44,9 @@ struct ModelFile {
 
 // How strictly the file's length is held against its header.
 enum class GgufLength {
-    complete,      // every tensor must lie within its file
-    header_only,   // only the header need be there (made by `kvasir synth --header-only`)
-    any,           // either; GgufModel::complete() tells
+    complete,     // every tensor must lie within its file
+    header_only,  // only the header need be there (made by `kvasir synth --header-only`)
+    any,          // either; GgufModel::complete() tells
 };
 
 // One model, from one file or from all of its splits ("-00001-of-00003.gguf": any of them may be named). Immutable.

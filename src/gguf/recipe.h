@@ -21,14 +21,14 @@ namespace kvasir {
 
 // Values are wire and manifest format: never renumber.
 enum class Activation : std::uint8_t {
-    silu = 0,             // gated: SwiGLU, silu(g) * u
-    gelu = 1,             // gated: GeGLU (tanh approximation, as ggml_gelu)
-    relu = 2,             // gated: ReGLU
-    relu_squared = 3,     // ungated only: relu(u)^2
-    swiglu_oai = 4,       // gated only: ggml_swiglu_oai with `alpha` and `limit`
-    swiglu_clamp = 5,     // gated only: ggml_swiglu_clamp with `limit`
-    swiglu_limited = 6,   // gated only: min(silu(g), limit) * clamp(u, -limit, limit)
-    unknown = 255,        // a header does not tell; never computed with
+    silu = 0,            // gated: SwiGLU, silu(g) * u
+    gelu = 1,            // gated: GeGLU (tanh approximation, as ggml_gelu)
+    relu = 2,            // gated: ReGLU
+    relu_squared = 3,    // ungated only: relu(u)^2
+    swiglu_oai = 4,      // gated only: ggml_swiglu_oai with `alpha` and `limit`
+    swiglu_clamp = 5,    // gated only: ggml_swiglu_clamp with `limit`
+    swiglu_limited = 6,  // gated only: min(silu(g), limit) * clamp(u, -limit, limit)
+    unknown = 255,       // a header does not tell; never computed with
 };
 
 struct Recipe {
@@ -38,7 +38,7 @@ struct Recipe {
     bool gate_bias = false;      // with fused_gate_up: `up_bias` and `up_scale` stand for the fused tensor's
     bool up_bias = false;
     bool down_bias = false;
-    bool gate_scale = false;     // one f32 per expert
+    bool gate_scale = false;  // one f32 per expert
     bool up_scale = false;
     bool down_scale = false;
     float alpha = 0.0F;
@@ -50,7 +50,10 @@ struct Recipe {
 // "SwiGLU", "SwiGLU-OAI(alpha 1.702, limit 7), fused gate/up, biases", …
 std::string describe(const Recipe& recipe);
 
-// 16 bytes: activation u8, flags u8 ×2 (bit order as the fields above), version u8 = 1, alpha f32, limit f32, zero u32.
+// Refuses by name what cannot be: unknown activations, a gate's bias without a gate, a limit where none belongs.
+Status check(const Recipe& recipe);
+
+// 16 bytes: activation u8, flags u16 (bit order as the fields above), version u8 = 1, alpha f32, limit f32, zero u32.
 inline constexpr std::size_t kRecipeBytes = 16;
 void write_recipe(ByteWriter& writer, const Recipe& recipe);
 // Refuses unknown activations, versions, flags and combinations by name.

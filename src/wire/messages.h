@@ -24,21 +24,21 @@ using NodeId = Digest;
 struct Hello {
     std::uint16_t oldest_version = kProtocolVersion;  // the range the backbone speaks
     std::uint16_t newest_version = kProtocolVersion;
-    std::string build;                      // "kvasir 0.1.0 (ggml 0.25.1)": for people, not compared
-    std::vector<std::string> arithmetics;   // acceptable, best first
+    std::string build;                     // "kvasir 0.1.0 (ggml 0.25.1)": for people, not compared
+    std::vector<std::string> arithmetics;  // acceptable, best first
     Digest model_id{};
-    std::uint64_t payload_limit = 0;        // largest frame it takes
+    std::uint64_t payload_limit = 0;  // largest frame it takes
 };
 
 struct Welcome {
     std::uint16_t version = kProtocolVersion;
     std::string build;
-    std::string arithmetic;                 // one of the hello's
+    std::string arithmetic;  // one of the hello's
     Digest model_id{};
-    std::uint64_t epoch = 0;                // of the piece set; rises with every change; never 0
+    std::uint64_t epoch = 0;  // of the piece set; rises with every change; never 0
     std::vector<Piece> pieces;
-    std::uint64_t payload_limit = 0;        // largest frame it takes
-    std::uint32_t window = 0;               // credit: compute requests that may be unanswered at once
+    std::uint64_t payload_limit = 0;  // largest frame it takes
+    std::uint32_t window = 0;         // credit: compute requests that may be unanswered at once
     std::uint32_t threads = 0;
 };
 
@@ -65,17 +65,17 @@ struct ComputeResult {
 
 // Values are wire format: never renumber.
 enum class WireErrorCode : std::uint16_t {
-    bad_request = 1,     // the payload breaks the rules; the text says which
-    version = 2,         // no common protocol version
-    arithmetic = 3,      // no common arithmetic
-    model = 4,           // another model id
-    epoch = 5,           // the piece set has changed
-    not_held = 6,        // a layer or expert outside the pieces
-    recipe = 7,          // a recipe this worker cannot compute
+    bad_request = 1,  // the payload breaks the rules; the text says which
+    version = 2,      // no common protocol version
+    arithmetic = 3,   // no common arithmetic
+    model = 4,        // another model id
+    epoch = 5,        // the piece set has changed
+    not_held = 6,     // a layer or expert outside the pieces
+    recipe = 7,       // a recipe this worker cannot compute
     too_large = 8,
-    overloaded = 9,      // over the window
+    overloaded = 9,  // over the window
     draining = 10,
-    not_admitted = 11,   // the backbone's id is not on the allow-list
+    not_admitted = 11,  // the backbone's id is not on the allow-list
     internal = 12,
 };
 
@@ -86,7 +86,7 @@ struct WireError {
 const char* error_code_name(WireErrorCode code);
 
 struct Pong {
-    std::uint32_t queued = 0;   // requests waiting in the worker
+    std::uint32_t queued = 0;  // requests waiting in the worker
     std::uint32_t sessions = 0;
 };
 

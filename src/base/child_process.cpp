@@ -119,7 +119,7 @@ void ChildProcess::signal(int number) {
 
 Result<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [this] { return exit_code_.has_value(); })) {
+    if (!changed_.wait_for(lock, timeout, [this] { return exit_code_.has_value() && streams_ended_ == 2; })) {
         return fail(ErrorKind::unavailable, "process {} still runs after {} ms", pid_, timeout.count());
     }
     return *exit_code_;

@@ -31,7 +31,8 @@ class ChildProcess {
     int pid() const { return pid_; }
     // Sends a signal; does nothing once the process has ended.
     void signal(int number);
-    // The exit code (128 + n if killed by signal n), or ErrorKind::unavailable when it still runs after `timeout`.
+    // The exit code (128 + n if killed by signal n) once all output is collected, or ErrorKind::unavailable when it
+    // still runs after `timeout`.
     Result<int> wait(std::chrono::milliseconds timeout);
     bool running();
     // The first line of stdout or stderr that contains `text`; fails when the process ends or `timeout` passes.

@@ -1,0 +1,123 @@
+// The commands as people meet them: what they print, refuse and leave behind.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "e2e/cluster.h"
+
+namespace kvasir::e2e {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class CommandTest : public testing::Test {
+  protected:
+    std::string file(const std::string& name) const { return cluster_.path(name).string(); }
+    std::string model() const { return cluster_.model().string(); }
+    std::size_t entries() const {
+        return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(cluster_.path("")), {}));
+    }
+    void flip_a_bit(const std::string& name, std::uint64_t offset) const {
+        std::fstream stream(file(name), std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekg(static_cast<std::streamoff>(offset));
+        char byte = static_cast<char>(stream.get() ^ 1);
+        stream.seekp(static_cast<std::streamoff>(offset));
+        stream.put(byte);
+    }
+
+    Cluster cluster_;
+};
+
+TEST_F(CommandTest, InspectTellsTheGeometry) {
+    Outcome outcome = kvasir({"inspect", model(), "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    nlohmann::json report = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(report.at("architecture"), "qwen3moe");
+    EXPECT_EQ(report.at("experts_total"), 192);
+    EXPECT_THAT(kvasir({"inspect", model(), "--budget", "4MiB"}).out, HasSubstr("192"));
+}
+
+TEST_F(CommandTest, InspectPrintsTheDesignsTableForThe122B) {
+    Outcome made = kvasir({"synth", "--preset", "qwen3.5-122b", "--header-only", "-o", file("header.gguf")});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    Outcome outcome = kvasir({"inspect", file("header.gguf")});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("12,544"));
+    EXPECT_THAT(outcome.out, HasSubstr("5,308,416"));
+}
+
+TEST_F(CommandTest, WrongUseIsExplainedWithExitCode2) {
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"nonsense"},
+             {"inspect"},
+             {"inspect", model(), "--budget", "0"},
+             {"inspect", model(), "--budget", "four"},
+             {"slice", model(), "--layers", "5-1", "--experts", "0", "-o", file("out.gguf")},
+             {"slice", model(), "--layers", "0", "--experts", "x", "-o", file("out.gguf")},
+             {"synth", "--preset", "no-such", "-o", file("out.gguf")},
+             {"serve", model(), "--worker", "nonsense"},
+             {"worker", "--slice", model(), "--listen", "127.0.0.1:0"}}) {
+        Outcome outcome = kvasir(arguments);
+        EXPECT_EQ(outcome.exit_code, 2) << fmt::format("{}\n{}", fmt::join(arguments, " "), outcome.err);
+        EXPECT_THAT(outcome.err, HasSubstr("kvasir: error:")) << fmt::format("{}", fmt::join(arguments, " "));
+    }
+    EXPECT_FALSE(std::filesystem::exists(file("out.gguf")));
+}
+
+TEST_F(CommandTest, RangesThatDoNotExistAreRefusedAndNothingIsWritten) {
+    std::size_t before = entries();
+    for (const auto& [layers, experts] : {std::pair{"6", "0"}, std::pair{"0-9", "0"}, std::pair{"0", "32"}}) {
+        Outcome outcome = kvasir({"slice", model(), "--layers", layers, "--experts", experts, "-o", file("out.gguf")});
+        EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    }
+    EXPECT_EQ(entries(), before);
+}
+
+TEST_F(CommandTest, ATruncatedModelIsRefusedByNameAndNothingIsWritten) {
+    std::filesystem::copy_file(std::filesystem::path(KVASIR_MODELS) / "kvasir-tales-q4_k_m.gguf", file("cut.gguf"));
+    std::filesystem::resize_file(file("cut.gguf"), 12'000'000);
+    std::size_t before = entries();
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"publish", file("cut.gguf")},
+             {"slice", file("cut.gguf"), "--layers", "0", "--experts", "0", "-o", file("out.gguf")}}) {
+        Outcome outcome = kvasir(arguments);
+        EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr("truncated"));
+    }
+    EXPECT_EQ(entries(), before);
+}
+
+TEST_F(CommandTest, ADamagedSliceIsFoundAndNamed) {
+    auto slice = cluster_.slice("part", "0-1", "3-9");
+    EXPECT_EQ(kvasir({"slice", "--check", slice.string()}).exit_code, 0);
+    flip_a_bit("part.gguf", std::filesystem::file_size(slice) - 100);
+    Outcome outcome = kvasir({"slice", "--check", slice.string()});
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("expert"));
+}
+
+TEST_F(CommandTest, AWorkerOnATakenPortSaysSo) {
+    auto slice = cluster_.slice("part", "0", "0");
+    Worker worker = cluster_.start_worker("worker", {slice});
+    Outcome outcome = kvasir({"worker", "--slice", slice.string(), "--identity", file("other.pem"), "--admit",
+                              cluster_.backbone_id(), "--listen", fmt::format("127.0.0.1:{}", worker.port)});
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(std::to_string(worker.port)));
+}
+
+TEST_F(CommandTest, TheDemoProvesItselfAndLeavesNothingBehind) {
+    std::filesystem::create_directory(cluster_.path("tmp"));
+    Outcome outcome = kvasir({"demo"}, {"TMPDIR=" + file("tmp")});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("logits identical: yes"));
+    EXPECT_THAT(outcome.out, HasSubstr("all 6 layers"));
+    EXPECT_TRUE(std::filesystem::is_empty(cluster_.path("tmp")));
+}
+
+}  // namespace
+}  // namespace kvasir::e2e

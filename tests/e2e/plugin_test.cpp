@@ -1,0 +1,82 @@
+// libggml-kvasir.so inside unmodified llama.cpp tools, loaded through GGML_BACKEND_PATH.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "e2e/cluster.h"
+
+namespace kvasir::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+class PluginTest : public testing::Test {
+  protected:
+    // What llama-completion writes for a fixed prompt and seed.
+    Outcome complete(std::vector<std::string> more, std::vector<std::string> environment) const {
+        std::vector<std::string> arguments = {std::string(KVASIR_LLAMA_BIN) + "/llama-completion",
+                                              "-m",
+                                              cluster_.model().string(),
+                                              "-p",
+                                              "Once upon a time",
+                                              "-n",
+                                              "48",
+                                              "--seed",
+                                              "1",
+                                              "--temp",
+                                              "0.7",
+                                              "-t",
+                                              "1",
+                                              "--no-repack",
+                                              "-no-cnv",
+                                              "--no-warmup",
+                                              "-c",
+                                              "256"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments, std::move(environment));
+    }
+    std::string plugin() const { return std::string("GGML_BACKEND_PATH=") + KVASIR_PLUGIN; }
+
+    const std::vector<std::string> place_ = {"-ot", "ffn_.*_exps=KVASIR"};
+    Cluster cluster_;
+};
+
+TEST_F(PluginTest, WithoutConfigurationTheTextIsStocks) {
+    Outcome stock = complete({}, {});
+    ASSERT_EQ(stock.exit_code, 0) << stock.err;
+    Outcome with = complete(place_, {plugin()});
+    ASSERT_EQ(with.exit_code, 0) << with.err;
+    EXPECT_EQ(with.out, stock.out);
+    EXPECT_GT(stock.out.size(), 50U);
+}
+
+TEST_F(PluginTest, WithAWorkerTheTextIsStocks) {
+    Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "4-27")});
+    std::string config =
+        fmt::format(R"({{"model": "{}", "identity": "{}", "workers": ["{}"]}})", cluster_.model().string(),
+                    cluster_.backbone_identity().string(), worker.endpoint());
+    ASSERT_TRUE(write_text_file(cluster_.path("config.json"), config));
+    Outcome stock = complete({}, {});
+    Outcome with = complete(place_, {plugin(), "KVASIR_CONFIG=" + cluster_.path("config.json").string()});
+    ASSERT_EQ(with.exit_code, 0) << with.err;
+    EXPECT_EQ(with.out, stock.out);
+    EXPECT_TRUE(worker.process->wait_for_line("backbone", kPatience));
+}
+
+TEST_F(PluginTest, ABadConfigurationIsSaidAndNotHalfUsed) {
+    ASSERT_TRUE(write_text_file(cluster_.path("config.json"), R"({"wokers": []})"));
+    Outcome with = complete(place_, {plugin(), "KVASIR_CONFIG=" + cluster_.path("config.json").string()});
+    EXPECT_THAT(with.err, HasSubstr("wokers"));
+}
+
+TEST_F(PluginTest, LlamaBenchRunsOnIt) {
+    Outcome bench = run({std::string(KVASIR_LLAMA_BIN) + "/llama-bench", "-m", cluster_.model().string(), "-p", "16",
+                         "-n", "4", "-r", "1", "-t", "1"},
+                        {plugin()});
+    EXPECT_EQ(bench.exit_code, 0) << bench.err;
+    EXPECT_THAT(bench.out, HasSubstr("KVASIR"));
+}
+
+}  // namespace
+}  // namespace kvasir::e2e

@@ -1,0 +1,173 @@
+#include "verify/verify.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/files.h"
+#include "base/progress.h"
+#include "gguf/expert_map.h"
+#include "verify/side_by_side.h"
+#include "verify/text.h"
+
+namespace kvasir {
+namespace {
+
+constexpr std::uint32_t kLongestWindow = 1024;
+constexpr std::uint64_t kRecordLimit = 256ULL << 20;  // bytes of one run's expert outputs of one batch
+
+std::uint32_t fitting_batch(const ExpertMap& map, std::uint32_t wanted) {
+    const std::uint64_t per_token =
+        map.layers.size() * std::max<std::uint64_t>(map.experts_used, 1) * std::max<std::uint64_t>(map.hidden, 1) * 4;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kRecordLimit / per_token, 1, wanted));
+}
+
+std::uint64_t count_rows(const ExpertRecord& record) {
+    std::uint64_t rows = 0;
+    for (const auto& [layer, values] : record.layers())
+        rows += values.rows();
+    return rows;
+}
+
+// Computes `tokens` in windows, each in batches of `batch`, by every run, and compares.
+Status run_pass(SideBySide& runs, std::span<const Token> tokens, std::uint32_t window, std::uint32_t batch,
+                VerifyPass& pass, std::uint64_t& pairs, Progress& progress) {
+    runs.clear();
+    for (std::size_t at = 0; at < tokens.size();) {
+        const std::size_t in_window = at % window;
+        if (in_window == 0) runs.clear();
+        const std::size_t count = std::min({std::size_t{batch}, window - in_window, tokens.size() - at});
+        for (const Run run : {Run::stock, Run::local, Run::swarm}) {
+            if (!runs.has(run)) continue;
+            if (Status done = runs.decode(run, tokens.subspan(at, count)); !done) return done;
+            progress.add(count);
+        }
+        runs.compare(Run::stock, Run::local, at, pass.local_to_stock);
+        if (runs.has(Run::swarm)) {
+            runs.compare(Run::stock, Run::swarm, at, *pass.swarm_to_stock);
+            runs.compare(Run::local, Run::swarm, at, *pass.swarm_to_local);
+            pairs += count_rows(runs.experts(Run::swarm));
+        }
+        at += count;
+    }
+    return {};
+}
+
+VerifyPass make_pass(std::string name, bool swarm) {
+    VerifyPass pass{.name = std::move(name), .local_to_stock = {}, .swarm_to_stock = {}, .swarm_to_local = {}};
+    if (swarm) {
+        pass.swarm_to_stock.emplace();
+        pass.swarm_to_local.emplace();
+    }
+    return pass;
+}
+
+// What the dispatcher did since `before`.
+SwarmStats since(const SwarmStats& before, SwarmStats now) {
+    now.calls -= before.calls;
+    now.pairs_local -= before.pairs_local;
+    now.pairs_remote -= before.pairs_remote;
+    now.pairs_hedged -= before.pairs_hedged;
+    now.bytes_sent -= before.bytes_sent;
+    now.bytes_received -= before.bytes_received;
+    now.seconds_overhead -= before.seconds_overhead;
+    for (std::size_t i = 0; i < std::min(now.workers.size(), before.workers.size()); ++i) {
+        now.workers[i].pairs -= before.workers[i].pairs;
+        now.workers[i].failures -= before.workers[i].failures;
+    }
+    return now;
+}
+
+Status check_not_vacuous(const VerifyReport& report) {
+    for (const VerifyPass& pass : report.passes) {
+        if (pass.local_to_stock.positions_not_finite == pass.local_to_stock.positions) {
+            return fail(
+                ErrorKind::invalid,
+                "stock llama.cpp gives no finite logits for this model and text: comparing them proves nothing");
+        }
+        if (pass.local_to_stock.rows == 0) {
+            return fail(ErrorKind::unsupported,
+                        "the backend recognised no expert group of this model: its experts were left to llama.cpp and "
+                        "nothing was compared");
+        }
+    }
+    if (report.swarm && report.swarm->pairs_remote == 0) {
+        return fail(ErrorKind::unavailable,
+                    "no pair was computed by a worker, so the comparison would prove nothing: see that the workers "
+                    "hold experts of this model and stay connected");
+    }
+    return {};
+}
+
+Status check_options(const VerifyOptions& options) {
+    if (options.tokens == 0 || options.batch == 0 || options.threads < 1) {
+        return fail(ErrorKind::usage, "tokens, batch and threads must be at least 1");
+    }
+    return {};
+}
+
+}  // namespace
+
+bool VerifyReport::identical() const {
+    return std::ranges::all_of(passes, [](const VerifyPass& pass) {
+        return pass.local_to_stock.identical() && (!pass.swarm_to_stock || pass.swarm_to_stock->identical()) &&
+               (!pass.swarm_to_local || pass.swarm_to_local->identical());
+    });
+}
+
+Result<VerifyReport> verify(const VerifyOptions& options) {
+    if (Status ok = check_options(options); !ok) return fail(ok.error());
+    Result<GgufModel> header = GgufModel::open(options.model);
+    if (!header) return fail(header.error());
+    Result<ExpertMap> map = map_experts(*header);
+    if (!map) return fail(map.error());
+    if (map->layers.empty()) {
+        return fail(ErrorKind::unsupported, "{} has no routed experts: there is nothing to shard and nothing to verify",
+                    options.model.string());
+    }
+
+    const std::uint32_t batch = fitting_batch(*map, options.batch);
+    const std::uint64_t trained = header->hyperparameter("context_length").value_or(kLongestWindow);
+    const auto window = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(trained, 1, kLongestWindow));
+    SideBySideOptions side_options;
+    side_options.model = options.model;
+    side_options.threads = options.threads;
+    side_options.context = window;
+    side_options.batch = std::min(batch, window);
+    side_options.dispatcher = options.dispatcher;
+    Result<std::unique_ptr<SideBySide>> runs = SideBySide::create(std::move(side_options));
+    if (!runs) return fail(runs.error());
+    Result<VerifyText> text = verify_text((*runs)->model(), options.model, options.text, options.tokens);
+    if (!text) return fail(text.error());
+
+    const bool swarm = options.dispatcher != nullptr;
+    const std::span<const Token> tokens = text->tokens;
+    const std::span<const Token> single = tokens.first(std::min<std::size_t>(options.single_tokens, tokens.size()));
+    VerifyReport report;
+    report.architecture = map->architecture;
+    report.model_name = map->name;
+    report.text = text->source;
+    report.expert_layers = static_cast<std::uint32_t>(map->layers.size());
+    report.experts_used = map->experts_used;
+    report.tokens = tokens.size();
+    report.window = window;
+    report.threads = options.threads;
+
+    const SwarmStats before = swarm ? options.dispatcher->stats() : SwarmStats{};
+    Progress progress("verify", (tokens.size() + single.size()) * (swarm ? 3 : 2), ProgressUnit::count, options.quiet);
+    report.passes.push_back(make_pass(fmt::format("in batches of {}", std::min(batch, window)), swarm));
+    Status done = run_pass(**runs, tokens, window, batch, report.passes.back(), report.pairs, progress);
+    if (done && !single.empty()) {
+        report.passes.push_back(make_pass("token by token", swarm));
+        done = run_pass(**runs, single, window, 1, report.passes.back(), report.pairs, progress);
+    }
+    if (!done) return fail(done.error());
+    progress.finish();
+    if (swarm) report.swarm = since(before, options.dispatcher->stats());
+    report.seconds_stock = (*runs)->seconds(Run::stock);
+    report.seconds_local = (*runs)->seconds(Run::local);
+    report.seconds_swarm = swarm ? (*runs)->seconds(Run::swarm) : 0;
+    if (Status ok = check_not_vacuous(report); !ok) return fail(ok.error());
+    return report;
+}
+
+}  // namespace kvasir

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,7 +54,11 @@ struct Manifest {
     Digest model_id() const;
 };
 
-// The manifest's customary place: "<model>.kvasir.json" beside the model (its first split).
+// What a manifest may hold; publish() refuses models beyond it.
+inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kMaxManifestSlabs = 600'000;
+
+// The manifest's customary place: "<model>.kvasir.json" beside the model (its first split, whichever is named).
 std::filesystem::path manifest_path(const std::filesystem::path& model);
 
 // Bounded and checked: every digest, count and size; the stored model id must be the computed one.
@@ -65,8 +68,8 @@ std::string to_json(const Manifest& manifest);
 
 struct PublishOptions {
     int threads = 1;
-    bool quiet = false;                  // no progress
-    std::filesystem::path journal;       // digests done so far, so that an interrupted run resumes; empty: none
+    bool quiet = false;             // no progress
+    std::filesystem::path journal;  // digests done so far, so that an interrupted run resumes; empty: none
 };
 
 struct PublishReport {
@@ -74,12 +77,20 @@ struct PublishReport {
     std::uint64_t hashed_bytes = 0;   // in this run
     std::uint64_t resumed_bytes = 0;  // taken from the journal
     double seconds = 0;
+    double cpu_seconds = 0;  // of all hashing threads together
 };
 
-// Hashes every slab of a complete model.
+// Hashes every slab of a complete model. An error if the model's files change meanwhile. With a journal, an interrupted
+// run (a kill at any moment) is taken up where it ended as long as the model's files have the same sizes and times; the
+// journal stays until its owner deletes it. Two runs at once on one journal: the second is refused.
 Result<PublishReport> publish(const GgufModel& model, const ExpertMap& map, const PublishOptions& options);
 
-// Every tensor of the map agrees with the manifest in name, type, shape and place: cheap, no data read.
+// publish() with the manifest written to `out`, atomically; its journal, "<out>.part", goes once that is done.
+Result<PublishReport> publish_to(const std::filesystem::path& out, const GgufModel& model, const ExpertMap& map,
+                                 PublishOptions options);
+
+// Every tensor of the map agrees with the manifest in name, type, shape and place, and so do architecture, geometry and
+// recipes: cheap, no data read. ErrorKind::invalid says what differs.
 Status matches(const Manifest& manifest, const ExpertMap& map);
 
 }  // namespace kvasir

@@ -1,0 +1,80 @@
+// The ggml backend: device KVASIR (type ACCEL) with a host buffer type of the same name. llama.cpp's own placement
+// puts the routed experts of every layer there and nothing else; computing them is ours. Without a dispatcher they are
+// computed by ggml's CPU backend as stock llama.cpp would (M0); with one, every expert group goes through it.
+//
+// Where llama.cpp looks for GPU devices first (-ngl with a GPU backend), say --override-tensor 'ffn_.*_exps=KVASIR'.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "backbone/dispatcher.h"
+#include "base/result.h"
+#include "expert/pair.h"
+#include "gguf/manifest.h"
+
+struct ggml_backend_reg;
+
+namespace kvasir {
+
+// Sees every expert group that is computed, whoever computed it; called on the decoding thread.
+class ExpertObserver {
+  public:
+    virtual ~ExpertObserver() = default;
+    // rows: [n][hidden]; pairs: token-major, one per (token, slot); out: [pairs][hidden], before the router's weights.
+    virtual void observe(std::uint32_t layer, std::span<const float> rows, std::span<const Pair> pairs,
+                         std::span<const float> out) = 0;
+};
+
+struct BackendConfig {
+    std::shared_ptr<Dispatcher> dispatcher;    // null: M0
+    std::shared_ptr<ExpertObserver> observer;  // may be null
+    // The model that the dispatcher's workers serve. A layer whose tensors differ from it in shape, or in the bytes of
+    // the expert that is checked at its first use, is computed here, with a warning. Null: unchecked (tests).
+    std::shared_ptr<const Manifest> manifest;
+};
+
+// What became of one layer's pairs.
+struct LayerCounters {
+    std::uint64_t calls = 0;
+    std::uint64_t pairs = 0;
+    std::uint64_t pairs_local = 0;  // of them asked of the local replica
+};
+
+// What all backend instances (one per llama_context) of this process share. Thread-safe.
+class Backend {
+  public:
+    explicit Backend(BackendConfig config);
+    // Takes effect with the next group; waits for nothing.
+    void configure(BackendConfig config);
+    std::shared_ptr<const BackendConfig> config() const;
+
+    void count(std::uint32_t layer, const LayerCounters& added);
+    void count_undelegated(std::uint64_t operations);
+    // By layer; counted with a dispatcher or an observer only.
+    std::map<std::uint32_t, LayerCounters> counters() const;
+    // Expert MUL_MAT_IDs that were in no group, or in one that may not be delegated: left to ggml's CPU backend, with a
+    // warning. Zero is the proof that every expert output went through dispatcher and observer.
+    std::uint64_t undelegated() const;
+    void reset_counters();
+
+  private:
+    mutable std::mutex mutex_;
+    std::shared_ptr<const BackendConfig> config_;
+    std::map<std::uint32_t, LayerCounters> counters_;
+    std::uint64_t undelegated_ = 0;
+};
+
+// ggml's description of the backend, for ggml_backend_register() or a plugin's ggml_backend_init(). Lives as long as
+// the process, because ggml's registry has no way to give it back.
+ggml_backend_reg* make_backend_registration(std::shared_ptr<Backend> backend);
+
+// Registers the backend with ggml in this process. Call once, before any model is loaded; a second call is
+// ErrorKind::usage (use Backend::configure).
+Result<std::shared_ptr<Backend>> register_backend(BackendConfig config);
+
+}  // namespace kvasir

@@ -44,23 +44,12 @@ std::vector<Range> merged(std::vector<Range> ranges) {
     return out;
 }
 
-// "0-3,7"
-std::string show(const std::vector<Range>& ranges) {
-    std::string text;
-    for (const Range& range : ranges) {
-        if (!text.empty()) text += ',';
-        text +=
-            range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last);
-    }
-    return text;
-}
-
 // "layers 0-47"
 std::string show_layers(const ExpertMap& map) {
     std::vector<Range> layers;
     for (const ExpertLayer& layer : map.layers)
         layers.push_back({layer.layer, layer.layer});
-    return show(merged(std::move(layers)));
+    return describe(merged(std::move(layers)));
 }
 
 }  // namespace
@@ -120,6 +109,16 @@ std::vector<Piece> normalized(std::vector<Piece> pieces) {
     return out;
 }
 
+std::string describe(std::span<const Range> ranges) {
+    std::string text;
+    for (const Range& range : ranges) {
+        if (!text.empty()) text += ',';
+        text +=
+            range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last);
+    }
+    return text;
+}
+
 std::string describe(std::span<const Piece> pieces) {
     // Layers in order, each with its expert ranges; then neighbours with the same ranges share one entry.
     struct Entry {
@@ -134,7 +133,7 @@ std::string describe(std::span<const Piece> pieces) {
         for (; i < sorted.size() && sorted[i].layer == layer; ++i) {
             experts.push_back({sorted[i].first, sorted[i].first + sorted[i].count - 1});
         }
-        std::string shown = show(experts);
+        std::string shown = describe(experts);
         if (!entries.empty() && entries.back().layers.last + 1 == layer && entries.back().experts == shown) {
             entries.back().layers.last = layer;
         } else {
@@ -145,7 +144,8 @@ std::string describe(std::span<const Piece> pieces) {
     for (const Entry& entry : entries) {
         if (!text.empty()) text += "; ";
         const bool one = entry.layers.first == entry.layers.last;
-        text += fmt::format("layer{} {}: experts {}", one ? "" : "s", show({entry.layers}), entry.experts);
+        text +=
+            fmt::format("layer{} {}: experts {}", one ? "" : "s", describe(std::span(&entry.layers, 1)), entry.experts);
     }
     return text.empty() ? "nothing" : text;
 }

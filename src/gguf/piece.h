@@ -39,6 +39,9 @@ Result<std::vector<Piece>> select_pieces(const ExpertMap& map, std::span<const R
 // Sorted by layer and first expert; touching and overlapping pieces merged.
 std::vector<Piece> normalized(std::vector<Piece> pieces);
 
+// "0-3,7"
+std::string describe(std::span<const Range> ranges);
+
 // "layers 0-3: experts 0-63; layer 7: experts 0-31,64-127"
 std::string describe(std::span<const Piece> pieces);
 

@@ -15,7 +15,6 @@ struct Flags {
     std::string preset;
     std::string out;
     bool list = false;
-    SynthSpec values;
     SynthOptions options;
     std::vector<std::function<void(SynthSpec&)>> changes;
 };
@@ -36,6 +35,7 @@ void add_fields(CLI::App& command, const std::shared_ptr<Flags>& flags) {
     add_field(command, flags, "--layers", &SynthSpec::layers, "decoder blocks");
     add_field(command, flags, "--mtp-layers", &SynthSpec::mtp_layers, "multi-token-prediction blocks: 0 or 1");
     add_field(command, flags, "--dense-layers", &SynthSpec::dense_layers, "leading blocks without experts");
+    add_field(command, flags, "--moe-every", &SynthSpec::moe_every, "experts in every n-th layer only");
     add_field(command, flags, "--experts", &SynthSpec::experts, "experts per layer");
     add_field(command, flags, "--used", &SynthSpec::used, "experts per token");
     add_field(command, flags, "--groups", &SynthSpec::groups, "expert groups of the router");
@@ -47,6 +47,9 @@ void add_fields(CLI::App& command, const std::shared_ptr<Flags>& flags) {
     add_field(command, flags, "--heads", &SynthSpec::heads, "attention heads");
     add_field(command, flags, "--kv-heads", &SynthSpec::kv_heads, "key/value heads");
     add_field(command, flags, "--head-dim", &SynthSpec::head_dim, "width of a head");
+    add_field(command, flags, "--linear-key-heads", &SynthSpec::linear_key_heads, "key heads of Gated DeltaNet");
+    add_field(command, flags, "--linear-value-heads", &SynthSpec::linear_value_heads, "value heads of Gated DeltaNet");
+    add_field(command, flags, "--state-size", &SynthSpec::state_size, "recurrent state's width");
     add_field(command, flags, "--vocab", &SynthSpec::vocab, "tokens, at least 260");
     add_field(command, flags, "--context", &SynthSpec::context, "context length");
     add_field(command, flags, "--type", &SynthSpec::type, "type of the experts' gate and up, such as Q4_K");
@@ -85,7 +88,7 @@ Result<int> run(const Flags& flags) {
         fmt::print("{}\n", file.string());
     fmt::print("{} written in {} ({}/s)", human_bytes(report->bytes), human_seconds(report->seconds),
                human_bytes(static_cast<std::uint64_t>(static_cast<double>(report->bytes) / report->seconds)));
-    if (flags.options.header_only) fmt::print(", the header of a model of {}", human_bytes(report->model_bytes));
+    if (spec.header_only) fmt::print(", the header of a model of {}", human_bytes(report->model_bytes));
     fmt::print("\n");
     return 0;
 }
@@ -101,7 +104,13 @@ void add_synth(CLI::App& app, Action& action) {
     command->add_flag("--list", flags->list, "list the presets");
     command->add_option("--threads", flags->options.threads, "default: all; the bytes do not depend on it");
     command->add_option("--splits", flags->options.splits, "write N files, OUT-00001-of-0000N.gguf");
-    command->add_flag("--header-only", flags->options.header_only, "metadata and tensor infos without the data");
+    auto set_header_only = [flags](bool value) {
+        flags->changes.push_back([value](SynthSpec& s) { s.header_only = value; });
+    };
+    command->add_flag_callback(
+        "--header-only", [=] { set_header_only(true); }, "metadata and tensor infos, no data");
+    command->add_flag_callback(
+        "--with-data", [=] { set_header_only(false); }, "data even where a preset has none");
     command->add_flag("--quiet", flags->options.quiet, "no progress");
     add_fields(*command, flags);
     command->callback([flags, &action] { action = [flags] { return run(*flags); }; });

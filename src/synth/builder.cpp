@@ -122,6 +122,17 @@ void Builder::expert_biases(std::uint32_t layer) {
     bias(block(layer, "ffn_down_exps.bias"), {spec_.hidden, spec_.experts});
 }
 
+void Builder::selection_bias(std::uint32_t layer) {
+    vector(block(layer, "exp_probs_b.bias"), {spec_.experts}, {0.0F, 0.1F});
+}
+
+void Builder::mtp_head(std::uint32_t layer) {
+    matrix(block(layer, "nextn.eh_proj.weight"), {2 * spec_.hidden, spec_.hidden});
+    norm(block(layer, "nextn.enorm.weight"), spec_.hidden);
+    norm(block(layer, "nextn.hnorm.weight"), spec_.hidden);
+    norm(block(layer, "nextn.shared_head_norm.weight"), spec_.hidden);
+}
+
 void Builder::shared_expert(std::uint32_t layer, std::uint64_t ff, bool gated) {
     if (gated) matrix(block(layer, "ffn_gate_shexp.weight"), {spec_.hidden, ff});
     matrix(block(layer, "ffn_up_shexp.weight"), {spec_.hidden, ff});

@@ -56,13 +56,14 @@ class Builder {
     void router(std::uint32_t layer);                      // ffn_gate_inp
     void experts(std::uint32_t layer, bool gated = true);  // ffn_{gate,up,down}_exps, fused or with scales as asked
     void expert_biases(std::uint32_t layer);
+    void selection_bias(std::uint32_t layer);  // exp_probs_b, added to the router's scores for the choice alone
     void shared_expert(std::uint32_t layer, std::uint64_t ff, bool gated = true);
     void dense_ffn(std::uint32_t layer, std::uint64_t ff, bool gated = true);
 
-    // The type of a layer's experts' down matrix.
-    ggml_type down_type(std::uint32_t layer) const;
+    void mtp_head(std::uint32_t layer);  // nextn.*: what joins an MTP block to the model
 
   private:
+    ggml_type down_type(std::uint32_t layer) const;
     void add(const std::string& name, ggml_type type, std::initializer_list<std::uint64_t> shape, Fill fill);
     std::string key(std::string_view suffix) const;
 
@@ -73,12 +74,17 @@ class Builder {
 
 // What an architecture can do beyond the plainest form; asking for more is refused by name.
 struct Features {
+    bool dense = false;  // a model without experts
+    bool dense_layers = false;
+    bool moe_every = false;
     bool fused_gate_up = false;
     bool expert_scales = false;
     bool mtp = false;
-    bool dense_layers = false;
     bool clamp = false;
     bool groups = false;
+    bool square_attention = false;  // heads × head size must be the hidden size
+    bool equal_heads = false;       // as many key/value heads as heads
+    bool delta_net = false;         // value heads must be a multiple of key heads
 };
 
 struct Architecture {
@@ -88,6 +94,8 @@ struct Architecture {
 };
 
 // One table per source file.
-std::vector<Architecture> plain_architectures();  // arch_plain.cpp: softmax routers, ordinary attention
+std::vector<Architecture> plain_architectures();   // arch_plain.cpp: a softmax router and experts, no more
+std::vector<Architecture> shared_architectures();  // arch_shared.cpp: shared experts, dense layers, other routers
+std::vector<Architecture> hybrid_architectures();  // arch_hybrid.cpp: recurrent layers between those with attention
 
 }  // namespace kvasir::synth

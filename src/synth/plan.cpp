@@ -22,7 +22,7 @@ constexpr std::uint32_t kMaxHeads = 1024;
 
 std::vector<Architecture> architectures() {
     std::vector<Architecture> all;
-    for (auto table : {plain_architectures}) {
+    for (auto table : {plain_architectures, shared_architectures, hybrid_architectures}) {
         for (const Architecture& architecture : table())
             all.push_back(architecture);
     }
@@ -41,9 +41,10 @@ Status check_bounds(const SynthSpec& s) {
         {"--layers", s.layers, 1, kMaxLayers - 1},
         {"--mtp-layers", s.mtp_layers, 0, 1},
         {"--dense-layers", s.dense_layers, 0, s.layers - 1},
-        {"--experts", s.experts, 2, kMaxExperts},
-        {"--used", s.used, 1, s.experts},
-        {"--groups", s.groups, 0, s.experts - 1},
+        {"--moe-every", s.moe_every, 1, s.layers},
+        {"--experts", s.experts, 0, kMaxExperts},
+        {"--used", s.used, 1, s.experts > 0 ? s.experts : kMaxExperts},
+        {"--groups", s.groups, 0, kMaxExperts},
         {"--hidden", s.hidden, 32, kMaxWidth},
         {"--ff", s.ff, 32, kMaxWidth},
         {"--shared-ff", s.shared_ff, 0, kMaxWidth},
@@ -51,9 +52,12 @@ Status check_bounds(const SynthSpec& s) {
         {"--heads", s.heads, 1, kMaxHeads},
         {"--kv-heads", s.kv_heads, 1, s.heads},
         {"--head-dim", s.head_dim, 8, 1024},
+        {"--linear-key-heads", s.linear_key_heads, 1, kMaxHeads},
+        {"--linear-value-heads", s.linear_value_heads, 1, kMaxHeads},
+        {"--state-size", s.state_size, 4, 1024},
         {"--vocab", s.vocab, kSmallestVocabulary, kMaxVocabulary},
         {"--context", s.context, 16, 1 << 24},
-        {"down_every", s.down_every, 1, kMaxLayers},
+        {"--down-every", s.down_every, 1, kMaxLayers},
     };
     for (const Bound& bound : bounds) {
         if (bound.value < bound.least || bound.value > bound.most) {
@@ -61,6 +65,8 @@ Status check_bounds(const SynthSpec& s) {
                         bound.most);
         }
     }
+    if (s.experts == 1) return fail(ErrorKind::usage, "--experts is 1; there must be two at least, or none");
+    if (s.head_dim % 2 != 0) return fail(ErrorKind::usage, "--head-dim is {}; it must be even", s.head_dim);
     if (s.heads % s.kv_heads != 0) {
         return fail(ErrorKind::usage, "--heads ({}) must be a multiple of --kv-heads ({})", s.heads, s.kv_heads);
     }
@@ -79,6 +85,8 @@ Status check_features(const SynthSpec& s, const Architecture& architecture) {
     const std::pair<bool, const char*> wants[] = {
         {s.fused_gate_up && !has.fused_gate_up, "fused gate/up experts"},
         {s.expert_scales && !has.expert_scales, "per-expert scales"},
+        {s.experts == 0 && !has.dense, "form without experts"},
+        {s.moe_every > 1 && !has.moe_every, "dense layers between those with experts"},
         {s.mtp_layers > 0 && !has.mtp, "MTP blocks"},
         {s.dense_layers > 0 && !has.dense_layers, "leading dense layers"},
         {s.clamp != 0 && !has.clamp, "a SwiGLU clamp"},
@@ -86,6 +94,17 @@ Status check_features(const SynthSpec& s, const Architecture& architecture) {
     };
     for (const auto& [missing, what] : wants) {
         if (missing) return fail(ErrorKind::usage, "architecture '{}' has no {}", s.architecture, what);
+    }
+    if (has.square_attention && s.heads * s.head_dim != s.hidden) {
+        return fail(ErrorKind::usage, "architecture '{}' needs --heads x --head-dim = --hidden, not {} x {} = {}",
+                    s.architecture, s.heads, s.head_dim, s.hidden);
+    }
+    if (has.equal_heads && s.heads != s.kv_heads) {
+        return fail(ErrorKind::usage, "architecture '{}' needs as many --kv-heads as --heads", s.architecture);
+    }
+    if (has.delta_net && s.linear_value_heads % s.linear_key_heads != 0) {
+        return fail(ErrorKind::usage, "--linear-value-heads ({}) must be a multiple of --linear-key-heads ({})",
+                    s.linear_value_heads, s.linear_key_heads);
     }
     return {};
 }
@@ -116,6 +135,7 @@ Result<WeightTypes> weight_types(const SynthSpec& s) {
         if (!type) return fail(type.error());
         into = *type;
     }
+    if (s.experts == 0) return types;
     if (Status fits = check_rows(types.expert, s.hidden, "--hidden"); !fits) return fail(fits.error());
     if (Status fits = check_rows(types.down, s.ff, "--ff"); !fits) return fail(fits.error());
     if (s.down_every > 1) {
@@ -142,6 +162,7 @@ void set_common(Builder& b, gguf_context* metadata) {
     b.set("attention.value_length", static_cast<std::uint32_t>(s.head_dim));
     b.set("attention.layer_norm_rms_epsilon", 1e-6F);
     b.set("rope.freq_base", 10000.0F);
+    if (s.experts == 0) return;
     b.set("expert_count", s.experts);
     b.set("expert_used_count", s.used);
     b.set("expert_feed_forward_length", static_cast<std::uint32_t>(s.ff));

@@ -19,7 +19,8 @@ struct SynthSpec {
     std::uint32_t layers = 2;        // decoder blocks
     std::uint32_t mtp_layers = 0;    // multi-token-prediction blocks after them (0 or 1; where there are such)
     std::uint32_t dense_layers = 0;  // leading blocks without experts (where the architecture allows it)
-    std::uint32_t experts = 8;       // per layer
+    std::uint32_t moe_every = 1;     // experts in every n-th layer only (llama4)
+    std::uint32_t experts = 8;       // per layer; 0: a dense model (llama)
     std::uint32_t used = 2;          // top-k
     std::uint32_t groups = 0;        // expert groups of the router; 0: none
     std::uint32_t groups_used = 0;
@@ -45,11 +46,11 @@ struct SynthSpec {
     bool expert_scales = false;       // ffn_*_exps.scale, one per expert (where the architecture uses them)
     float clamp = 0.0F;               // swiglu_clamp_exp; 0: the architecture's own
     std::uint64_t seed = 1;
+    bool header_only = false;  // metadata and tensor infos, no data; the key kvasir.header_only says so
 };
 
 struct SynthOptions {
     int threads = 0;           // 0: as many as the machine has
-    bool header_only = false;  // metadata and tensor infos, no data; the key kvasir.header_only says so
     std::uint32_t splits = 1;  // > 1: OUT-00001-of-0000N.gguf, …
     bool quiet = true;         // no progress line
 };

@@ -94,14 +94,14 @@ void set_split_keys(gguf_context* gguf, std::uint32_t number, std::uint32_t coun
     gguf_set_val_i32(gguf, "split.tensors.count", static_cast<std::int32_t>(tensors));
 }
 
-std::vector<Part> lay_out_parts(ModelPlan& plan, const fs::path& out, const SynthOptions& options) {
-    std::vector<Part> parts = deal(plan, out, options.splits);
-    if (options.header_only) gguf_set_val_bool(plan.metadata.get(), "kvasir.header_only", true);
-    for (std::uint32_t number = 0; number < options.splits; ++number) {
+std::vector<Part> lay_out_parts(ModelPlan& plan, const fs::path& out, std::uint32_t splits, bool header_only) {
+    std::vector<Part> parts = deal(plan, out, splits);
+    if (header_only) gguf_set_val_bool(plan.metadata.get(), "kvasir.header_only", true);
+    for (std::uint32_t number = 0; number < splits; ++number) {
         GgufHandle bare(gguf_init_empty());
         gguf_context* gguf = number == 0 ? plan.metadata.get() : bare.get();
-        if (options.splits > 1) set_split_keys(gguf, number, options.splits, plan.tensors.size());
-        lay_out(parts[number], gguf, plan.tensors, options.header_only);
+        if (splits > 1) set_split_keys(gguf, number, splits, plan.tensors.size());
+        lay_out(parts[number], gguf, plan.tensors, header_only);
     }
     return parts;
 }
@@ -222,7 +222,7 @@ Result<SynthReport> synthesize(const SynthSpec& spec, const std::filesystem::pat
     if (Status fine = check_options(options, plan->tensors.size()); !fine) return fail(fine.error());
 
     SynthReport report;
-    const std::vector<Part> parts = lay_out_parts(*plan, out, options);
+    const std::vector<Part> parts = lay_out_parts(*plan, out, options.splits, spec.header_only);
     for (const Part& part : parts)
         report.bytes += part.size;
     report.model_bytes = plan->bytes();
@@ -238,7 +238,7 @@ Result<SynthReport> synthesize(const SynthSpec& spec, const std::filesystem::pat
         }
         files.push_back(std::move(*file));
     }
-    if (!options.header_only) {
+    if (!spec.header_only) {
         const Filler filler(spec.seed, plan->tensors);
         Progress progress("synth", report.model_bytes, ProgressUnit::bytes, options.quiet);
         Status written = DataWriter(*plan, filler, parts, files).run(thread_count(options.threads), progress);

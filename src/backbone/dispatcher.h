@@ -45,6 +45,21 @@ struct WorkerEndpoint {
 // "HOST:PORT#NODEID" (64 hex digits), or "HOST:PORT" where `insecure` allows connections without TLS.
 Result<WorkerEndpoint> parse_worker(std::string_view text, bool insecure);
 
+// How a connection to a worker is kept. The defaults suit LAN and WAN; tests shorten them.
+struct LinkTiming {
+    std::chrono::milliseconds connect{5000};         // for TCP, TLS and the handshake, each
+    std::chrono::milliseconds reconnect_first{100};  // doubles with every failure, with jitter, up to …
+    std::chrono::milliseconds reconnect_longest{10'000};
+    std::chrono::milliseconds refused_retry{30'000};  // where the worker can't serve this backbone as it is
+    std::chrono::milliseconds ping_interval{2000};    // after this long without a byte
+    std::chrono::milliseconds ping_deadline{5000};
+    std::chrono::milliseconds set_aside_first{100};  // doubles with every failure, up to …
+    std::chrono::milliseconds set_aside_longest{30'000};
+    std::chrono::milliseconds forgiven_after{60'000};  // one failure is forgotten per this long of good service
+    std::chrono::milliseconds refresh{500};            // a worker nobody asks for this long is measured again
+    std::chrono::milliseconds shortest_deadline{10};   // of a request: below is the scheduler's noise
+};
+
 struct SwarmConfig {
     std::vector<WorkerEndpoint> workers;
     std::shared_ptr<const Identity> identity;  // null: only endpoints without id
@@ -52,19 +67,20 @@ struct SwarmConfig {
     std::string arithmetic;
     // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
     std::chrono::milliseconds deadline{2000};
-    std::chrono::milliseconds connect_timeout{5000};
-    // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and tests.
+    LinkTiming timing;
+    // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and
+    // tests.
     bool prefer_remote = true;
 };
 
 struct WorkerStatus {
     WorkerEndpoint endpoint;
     enum class State { connecting, serving, set_aside, draining, refused } state = State::connecting;
-    std::string reason;              // why it is not serving
+    std::string reason;  // why it is not serving
     std::uint64_t experts_held = 0;
-    std::uint64_t pairs = 0;         // answered in time and used
+    std::uint64_t pairs = 0;  // answered in time and used
     std::uint64_t failures = 0;
-    double latency_ms = 0;           // recent median per call; 0 where unknown
+    double latency_ms = 0;  // recent median per call; 0 where unknown
 };
 
 struct SwarmStats {
@@ -74,7 +90,7 @@ struct SwarmStats {
     std::uint64_t pairs_hedged = 0;  // asked of a worker first, then answered elsewhere
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;
-    double seconds_overhead = 0;     // waiting beyond the workers' own compute time
+    double seconds_overhead = 0;  // waiting beyond the workers' own compute time
     std::vector<WorkerStatus> workers;
 };
 

@@ -1,0 +1,94 @@
+#include "backbone/latency_model.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kvasir {
+namespace {
+
+constexpr double kShapeWeight = 0.05;
+constexpr double kLevelWeight = 0.3;
+constexpr double kMissWeight = 0.5;
+// One answer moves the level by no more than this: a single hiccup isn't a slow worker, two are.
+constexpr double kSmallestRatio = 0.05;
+constexpr double kLargestRatio = 8;
+constexpr std::uint64_t kSamplesForDeadline = 4;
+constexpr double kDeadlineFactor = 3;
+constexpr double kTiny = 1e-9;
+
+std::size_t bucket_of(std::uint32_t pairs) {
+    return static_cast<std::size_t>(std::bit_width(std::max(pairs, 1U)) - 1);
+}
+
+double quantile(const double* values, std::size_t count, double q) {
+    std::array<double, 64> sorted{};
+    std::copy_n(values, count, sorted.begin());
+    auto index = static_cast<std::size_t>(q * static_cast<double>(count - 1));
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(index),
+                     sorted.begin() + static_cast<std::ptrdiff_t>(count));
+    return sorted[index];
+}
+
+}  // namespace
+
+void LatencyModel::record(std::uint32_t pairs, double latency, double compute) {
+    pairs = std::max(pairs, 1U);
+    latency = std::max(latency, kTiny);
+    compute = std::clamp(compute, 0.0, latency);
+    double ratio = measured() ? latency / std::max(shape(pairs).at(pairs), kTiny) : 1;
+    double bounded = std::clamp(ratio, kSmallestRatio, kLargestRatio);
+    level_ += kLevelWeight * (bounded - level_);
+    ratios_[samples_ % kRecent] = ratio;
+    latencies_[samples_ % kRecent] = latency;
+    ++samples_;
+
+    Bucket& bucket = buckets_[bucket_of(pairs)];
+    double weight = std::max(kShapeWeight, 1.0 / (bucket.samples + 1));
+    ++bucket.samples;
+    bucket.pairs += weight * (pairs - bucket.pairs);
+    bucket.overhead += weight * (latency - compute - bucket.overhead);
+    bucket.compute += weight * (compute - bucket.compute);
+}
+
+void LatencyModel::missed(std::uint32_t pairs, double waited) {
+    if (!measured()) return;
+    double ratio = std::clamp(waited / std::max(shape(pairs).at(pairs), kTiny), 2.0, kLargestRatio);
+    level_ += kMissWeight * std::max(ratio - level_, 0.0);
+}
+
+const LatencyModel::Bucket* LatencyModel::nearest(std::uint32_t pairs) const {
+    std::size_t wanted = bucket_of(pairs);
+    for (std::size_t distance = 0; distance < kBuckets; ++distance) {
+        if (wanted >= distance && buckets_[wanted - distance].samples > 0) return &buckets_[wanted - distance];
+        if (wanted + distance < kBuckets && buckets_[wanted + distance].samples > 0) {
+            return &buckets_[wanted + distance];
+        }
+    }
+    return nullptr;
+}
+
+LatencyModel::Line LatencyModel::shape(std::uint32_t pairs) const {
+    const Bucket* bucket = nearest(pairs);
+    if (bucket == nullptr) return {};
+    // Overhead grows with the bytes above the size it was measured at; below, it is taken to be fixed.
+    double growth = std::max(1.0, pairs / bucket->pairs / 2);
+    return {bucket->overhead * growth, bucket->compute / bucket->pairs};
+}
+
+LatencyModel::Line LatencyModel::line(std::uint32_t pairs) const {
+    Line base = shape(pairs);
+    return {base.fixed * level_, base.per_pair * level_};
+}
+
+double LatencyModel::deadline(std::uint32_t pairs, double floor, double cap) const {
+    if (samples_ < kSamplesForDeadline) return cap;
+    double usual = std::max(level_, quantile(ratios_.data(), recent_count(), 0.95));
+    double wanted = std::max(kDeadlineFactor * usual * shape(pairs).at(pairs), floor);
+    return std::min(wanted, cap);
+}
+
+double LatencyModel::median() const {
+    return measured() ? quantile(latencies_.data(), recent_count(), 0.5) : 0;
+}
+
+}  // namespace kvasir

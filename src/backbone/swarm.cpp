@@ -1,0 +1,96 @@
+#include "backbone/swarm.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace kvasir {
+namespace {
+
+constexpr std::chrono::milliseconds kHeartbeat{20};
+constexpr std::size_t kMostThreads = 2;
+
+}  // namespace
+
+Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(context_)), heartbeat_(context_) {
+    for (const WorkerEndpoint& endpoint : config.workers) {
+        LinkConfig link{endpoint, config.identity, config.model_id, config.arithmetic, config.timing, config.deadline};
+        links_.push_back(std::make_shared<WorkerLink>(context_, std::move(link), shapes_, [this] { rebuild_book(); }));
+    }
+    if (links_.empty()) return;
+    for (const auto& link : links_)
+        link->tick(std::chrono::steady_clock::now());
+    arm_heartbeat();
+    for (std::size_t i = 0; i < std::min(links_.size(), kMostThreads); ++i)
+        threads_.emplace_back([this] { run(); });
+}
+
+Swarm::~Swarm() {
+    stop();
+    context_.stop();
+    threads_.clear();
+    links_.clear();
+}
+
+void Swarm::stop() {
+    for (const auto& link : links_)
+        link->stop();
+}
+
+void Swarm::run() {
+    for (;;) {
+        try {
+            context_.run();
+            return;
+        } catch (const std::exception& error) {
+            spdlog::error("while serving a connection to a worker: {}", error.what());
+        }
+    }
+}
+
+void Swarm::arm_heartbeat() {
+    heartbeat_.expires_after(kHeartbeat);
+    heartbeat_.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;
+        for (const auto& link : links_)
+            link->tick(std::chrono::steady_clock::now());
+        arm_heartbeat();
+    });
+}
+
+void Swarm::rebuild_book() {
+    {
+        std::scoped_lock rebuilding(rebuild_mutex_);
+        std::vector<ReplicaBook::Entry> entries;
+        for (std::uint32_t worker = 0; worker < links_.size(); ++worker) {
+            entries.push_back(links_[worker]->pieces());
+            entries.back().worker = worker;
+        }
+        auto book = std::make_shared<const ReplicaBook>(entries);
+        std::scoped_lock lock(mutex_);
+        book_ = std::move(book);
+    }
+    changed_.notify_all();
+}
+
+std::shared_ptr<const ReplicaBook> Swarm::book() const {
+    std::scoped_lock lock(mutex_);
+    return book_;
+}
+
+bool Swarm::wait(std::chrono::milliseconds timeout) const {
+    using State = WorkerStatus::State;
+    auto count = [this](auto... states) {
+        return std::count_if(links_.begin(), links_.end(), [&](const auto& link) {
+            State state = link->status().state;
+            return ((state == states) || ...);
+        });
+    };
+    auto all = static_cast<std::ptrdiff_t>(links_.size());
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return count(State::serving, State::refused) == all; });
+    return count(State::serving) == all;
+}
+
+}  // namespace kvasir

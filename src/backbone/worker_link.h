@@ -1,0 +1,182 @@
+// One worker, as the backbone sees it: the connection and its return after a loss, the handshake, requests in flight,
+// how fast it answers, and whether it is trusted with requests at present.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backbone/call_plan.h"
+#include "backbone/dispatcher.h"
+#include "backbone/latency_model.h"
+#include "backbone/probe_shapes.h"
+#include "net/connection.h"
+#include "wire/messages.h"
+
+namespace kvasir {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// What becomes of a request: exactly one of the two is called, once, on an io thread, unless it was cancelled first.
+class ReplyHandler {
+  public:
+    virtual ~ReplyHandler() = default;
+    // `ticket` is the asker's name for the request. rows: [pairs][hidden], gone after the call.
+    virtual void answered(std::uint32_t ticket, std::span<const float> rows, double compute_seconds) = 0;
+    virtual void failed(std::uint32_t ticket) = 0;
+};
+
+struct LinkConfig {
+    WorkerEndpoint endpoint;
+    std::shared_ptr<const Identity> identity;
+    Digest model_id{};
+    std::string arithmetic;
+    LinkTiming timing;
+    std::chrono::milliseconds deadline{2000};
+};
+
+// All members are thread-safe; none waits. A link is driven by `tick`, by its connection, and by its callers.
+class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
+  public:
+    // `changed` is called, with no lock held, after the state or the pieces changed.
+    WorkerLink(boost::asio::io_context& context, LinkConfig config, std::shared_ptr<ProbeShapes> shapes,
+               std::function<void()> changed);
+
+    // Begins, retries, probes, pings and gives up what is due. To be called every few ten milliseconds.
+    void tick(SteadyTime now);
+    // Ends the connection for good; requests in flight fail.
+    void stop();
+
+    // What it would cost now to ask for about `pairs` rows; none where it can't be asked, or, unless `unmeasured`,
+    // where nothing is known yet. `worker` is left for the caller to fill.
+    std::optional<Quote> quote(std::uint32_t pairs, bool unmeasured) const;
+    // The most pairs that fit into one request.
+    std::uint32_t largest_request(std::uint32_t hidden) const;
+
+    struct Asked {
+        std::uint64_t id = 0;
+        SteadyTime deadline;
+    };
+    // Sends a request. None if it can't be asked (any more), or its piece set isn't `compute.epoch`'s.
+    std::optional<Asked> ask(const Compute& compute, std::shared_ptr<ReplyHandler> handler, std::uint32_t ticket);
+    // An answer was used; for the statistics.
+    void used(std::uint64_t pairs);
+    // An answer is overdue: sets the worker aside. The request stays, the answer may still come.
+    void missed(std::uint64_t id);
+    // The answer is no longer wanted. Nothing where it is there already.
+    void cancel(std::uint64_t id);
+
+    // What it holds now: nothing unless connected.
+    ReplicaBook::Entry pieces() const;
+    WorkerStatus status() const;
+    std::uint64_t bytes_sent() const;
+    std::uint64_t bytes_received() const;
+
+  private:
+    enum class Phase { idle, connecting, handshake, up, stopped };
+    struct Request {
+        std::shared_ptr<ReplyHandler> handler;  // null: a probe
+        std::uint32_t ticket = 0;
+        std::uint32_t pairs = 0;
+        std::uint32_t hidden = 0;
+        std::uint64_t epoch = 0;
+        std::uint32_t layer = 0;
+        SteadyTime sent;
+        SteadyTime deadline;
+    };
+    using Requests = std::unordered_map<std::uint64_t, Request>;
+    // What is to be done once the lock is released.
+    struct Aftermath {
+        std::vector<Request> failed;
+        ConnectionPtr to_close;
+        Error reason;
+        bool changed = false;
+    };
+
+    void connected(std::uint64_t generation, Result<ConnectionPtr> result);
+    void on_frame(std::uint64_t generation, Frame&& frame);
+    void on_close(std::uint64_t generation, const Error& error);
+    void handle_welcome(const Frame& frame, Aftermath& after);
+    void handle_error(const Frame& frame, Aftermath& after);
+    void handle_update(const Frame& frame, Aftermath& after);
+    void handle_result(std::uint64_t generation, const Frame& frame, Aftermath& after);
+    void finish(Aftermath& after);
+
+    // All below: with mutex_ held.
+    Result<std::vector<Piece>> check_pieces(std::vector<Piece> pieces) const;
+    Status check_welcome(const Welcome& welcome) const;
+    void probe_or_serve(SteadyTime now);
+    void send_probe(const Probe& probe, SteadyTime now);
+    std::uint64_t enter(Request request);
+    void watch_liveness(SteadyTime now, Aftermath& after);
+    void lose(const Error& reason, bool refused, Aftermath& after);
+    std::optional<Request> take_request(std::uint64_t id);
+    void forget(std::uint64_t id);
+    void set_aside(std::string reason, SteadyTime now);
+    void good_answer(const Request& request, bool probe, double compute, SteadyTime now);
+    void drop_layer(std::uint32_t layer);
+    bool usable() const;
+    WorkerStatus::State state() const;
+    void announce(Aftermath& after);
+    double jitter(double seconds);
+    ByteVector encode_hello() const;  // without mutex_
+
+    boost::asio::io_context& context_;
+    const LinkConfig config_;
+    const std::string name_;
+    const std::shared_ptr<ProbeShapes> shapes_;
+    const std::function<void()> changed_;
+
+    mutable std::mutex mutex_;
+    Phase phase_ = Phase::idle;
+    std::uint64_t generation_ = 0;  // of the connection; what an earlier one still reports is ignored
+    ConnectionPtr connection_;
+    SteadyTime retry_at_;
+    SteadyTime handshake_until_;
+    std::uint32_t lost_in_a_row_ = 0;
+    bool refused_ = false;
+
+    std::uint64_t epoch_ = 0;
+    std::vector<Piece> pieces_;
+    std::uint64_t their_limit_ = 0;
+    std::uint64_t our_limit_ = kControlPayloadLimit;
+    std::uint32_t window_ = 0;
+    bool draining_ = false;
+
+    bool on_probation_ = false;  // not to be asked before a probe was answered
+    std::uint32_t strikes_ = 0;
+    SteadyTime last_strike_;
+    SteadyTime probe_at_;
+    std::optional<std::uint64_t> probe_;
+    std::uint64_t calls_at_probe_ = 0;
+
+    std::uint64_t next_id_ = 1;
+    Requests requests_;
+    std::uint64_t pairs_in_flight_ = 0;
+    LatencyModel latency_;
+    SteadyTime last_answer_;
+
+    std::uint64_t seen_bytes_ = 0;
+    SteadyTime last_sign_;  // of life
+    std::optional<SteadyTime> pinged_;
+
+    std::string reason_;
+    WorkerStatus::State announced_ = WorkerStatus::State::connecting;
+    std::string announced_reason_;
+    std::uint64_t pairs_used_ = 0;
+    std::uint64_t failures_ = 0;
+    std::uint64_t earlier_sent_ = 0;  // by connections that ended
+    std::uint64_t earlier_received_ = 0;
+    std::minstd_rand random_;
+};
+
+}  // namespace kvasir

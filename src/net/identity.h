@@ -27,6 +27,9 @@ class Identity {
     EVP_PKEY* key() const { return key_.get(); }
 
   private:
+    // Takes ownership of `key`.
+    static Result<Identity> from_key(EVP_PKEY* key);
+
     std::shared_ptr<EVP_PKEY> key_;
     NodeId id_{};
 };

@@ -1,0 +1,66 @@
+#include "net/frame_reader.h"
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+// What a peer gets reserved by announcing it; beyond, it must send as much before it gets as much again.
+constexpr std::size_t kFirstReservation = 1 << 20;
+
+// Before a first frame, TLS's alert and handshake records are the likeliest bytes that are no frame of ours.
+bool looks_like_tls(std::span<const std::byte> bytes) {
+    return (bytes[0] == std::byte{0x15} || bytes[0] == std::byte{0x16}) && bytes[1] == std::byte{0x03};
+}
+
+}  // namespace
+
+std::span<std::byte> FrameReader::space() {
+    if (header_filled_ < kFrameHeaderBytes) return std::span(header_bytes_).subspan(header_filled_);
+    if (payload_filled_ == payload_.size()) {
+        std::size_t next = std::max(kFirstReservation, 2 * payload_.size());
+        payload_.resize(std::min<std::uint64_t>(header_.payload_length, next));
+    }
+    return std::span(payload_).subspan(payload_filled_);
+}
+
+Result<std::optional<Frame>> FrameReader::advance(std::size_t count) {
+    if (header_filled_ < kFrameHeaderBytes) {
+        header_filled_ += count;
+        if (header_filled_ < kFrameHeaderBytes) return std::nullopt;
+        if (Status ok = begin_payload(); !ok) return fail(ok.error());
+    } else {
+        payload_filled_ += count;
+    }
+    if (payload_filled_ < header_.payload_length) return std::nullopt;
+    return complete();
+}
+
+Status FrameReader::begin_payload() {
+    Result<FrameHeader> header = decode_header(header_bytes_, limit_);
+    if (!header && looks_like_tls(header_bytes_)) {
+        return fail(ErrorKind::invalid,
+                    "the peer speaks TLS, this end does not; use --insecure on both ends or neither");
+    }
+    if (!header) return fail(header.error());
+    if (checksums_ && !header->checksummed) {
+        return fail(ErrorKind::invalid, "a frame without payload checksum on a connection without TLS");
+    }
+    header_ = *header;
+    payload_filled_ = 0;
+    return {};
+}
+
+Result<std::optional<Frame>> FrameReader::complete() {
+    if (header_.checksummed && payload_checksum(payload_) != header_.payload_checksum) {
+        return fail(ErrorKind::invalid, "a frame's payload does not match its checksum");
+    }
+    Frame frame{header_.type, header_.request, std::move(payload_)};
+    payload_ = {};
+    payload_filled_ = 0;
+    header_filled_ = 0;
+    header_ = {};
+    return frame;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,14 @@
+// From an OpenSSL key to a node id.
+#pragma once
+
+#include "base/result.h"
+#include "wire/messages.h"
+
+typedef struct evp_pkey_st EVP_PKEY;
+
+namespace kvasir {
+
+// SHA-256 of the raw public key; anything but an Ed25519 key is ErrorKind::invalid. `key` may be null.
+Result<NodeId> public_key_id(EVP_PKEY* key);
+
+}  // namespace kvasir

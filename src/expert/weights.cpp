@@ -3,6 +3,7 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "expert/engine.h"
 #include "gguf/gguf_file.h"
@@ -94,6 +95,10 @@ Status check_combination(const Recipe& recipe) {
         return fail(ErrorKind::unsupported, "recipe: activation {} is unknown to this build",
                     static_cast<int>(recipe.activation));
     }
+    if (gated_only(recipe.activation) && !(std::isfinite(recipe.limit) && recipe.limit > 0)) {
+        return fail(ErrorKind::invalid, "recipe: a limit of {}", recipe.limit);
+    }
+    if (!std::isfinite(recipe.alpha)) return fail(ErrorKind::invalid, "recipe: alpha is not a number");
     if (recipe.gated && recipe.activation == Activation::relu_squared) {
         return fail(ErrorKind::unsupported, "recipe: squared ReLU with a gate");
     }

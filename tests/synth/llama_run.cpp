@@ -75,6 +75,7 @@ LlamaRun run_llama(const std::filesystem::path& path, const std::vector<int>& to
     llama_log_set(collect_log, &run);
     llama_model_params model_params = llama_model_default_params();
     model_params.use_extra_bufts = false;
+    model_params.load_mtp = true;
     std::unique_ptr<llama_model, decltype(&llama_model_free)> model(
         llama_model_load_from_file(path.c_str(), model_params), llama_model_free);
     if (model) {

@@ -19,7 +19,7 @@ struct LlamaRun {
     std::map<int, std::set<std::string>> operations;  // names of the graph's FFN nodes, by layer
 };
 
-// Decodes `tokens` token ids in one batch. With `mtp` the MTP blocks are loaded too.
+// Loads `model`, its MTP blocks too, and decodes `tokens` in one batch.
 LlamaRun run_llama(const std::filesystem::path& model, const std::vector<int>& tokens, const std::string& text);
 
 }  // namespace kvasir

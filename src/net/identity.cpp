@@ -33,8 +33,7 @@ Status check_private(const std::filesystem::path& path, int descriptor) {
         return fail(ErrorKind::io, "{}: cannot examine: {}", path.string(), std::strerror(errno));
     }
     if ((status.st_mode & 077) != 0) {
-        return fail(ErrorKind::usage,
-                    "{}: others may read or change this key (mode {:04o}): chmod 600 it, or make a new one",
+        return fail(ErrorKind::usage, "{}: others may read or change this key (mode {:04o}): chmod 600 it",
                     path.string(), status.st_mode & 07777);
     }
     return {};
@@ -123,10 +122,10 @@ Result<Identity> Identity::load(const std::filesystem::path& path) {
     OPENSSL_cleanse(pem->data(), pem->size());
     ERR_clear_error();
     if (key == nullptr) {
-        return fail(ErrorKind::invalid,
-                    "{}: is not a private key in PEM without a password; name another file, or make "
-                    "a new identity with: kvasir identity --new --file PATH",
-                    path.string());
+        return fail(
+            ErrorKind::invalid,
+            "{}: is not a private key in PEM without a password; name a file that is not there to have one made",
+            path.string());
     }
     Result<Identity> identity = from_key(key);
     if (!identity) return fail(ErrorKind::invalid, "{}: is a private key, but not an Ed25519 one", path.string());

@@ -68,8 +68,8 @@ std::string to_json(const Manifest& manifest);
 
 struct PublishOptions {
     int threads = 1;
-    bool quiet = false;             // no progress
-    std::filesystem::path journal;  // digests done so far, so that an interrupted run resumes; empty: none
+    bool quiet = false;                  // no progress
+    std::filesystem::path journal = {};  // digests done so far, so that an interrupted run resumes; empty: none
 };
 
 struct PublishReport {

@@ -12,6 +12,7 @@
 
 #include "backbone/dispatcher.h"
 #include "base/result.h"
+#include "gguf/manifest.h"
 #include "verify/comparison.h"
 #include "verify/session.h"
 
@@ -24,8 +25,9 @@ struct SideBySideOptions {
     int threads = 1;
     std::uint32_t context = 512;
     std::uint32_t batch = 128;
-    bool local = true;                       // make the run without workers as well
-    std::shared_ptr<Dispatcher> dispatcher;  // null: no run with workers
+    bool local = true;                         // make the run without workers as well
+    std::shared_ptr<Dispatcher> dispatcher;    // null: no run with workers
+    std::shared_ptr<const Manifest> manifest;  // what the workers serve; may be null
     // Called when the swarm run has computed a layer's experts, on the computing thread; for killing workers at a
     // chosen moment.
     std::function<void(std::uint32_t layer)> on_swarm_layer;
@@ -35,7 +37,7 @@ struct SideBySideOptions {
 class SideBySide {
   public:
     // Registers the Kvasir backend, for good: once per process.
-    static Result<std::unique_ptr<SideBySide>> create(SideBySideOptions options);
+    static Result<std::unique_ptr<SideBySide>> create(const SideBySideOptions& options);
     ~SideBySide();
 
     bool has(Run run) const;

@@ -134,7 +134,8 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     side_options.context = window;
     side_options.batch = std::min(batch, window);
     side_options.dispatcher = options.dispatcher;
-    Result<std::unique_ptr<SideBySide>> runs = SideBySide::create(std::move(side_options));
+    side_options.manifest = options.manifest;
+    Result<std::unique_ptr<SideBySide>> runs = SideBySide::create(side_options);
     if (!runs) return fail(runs.error());
     Result<VerifyText> text = verify_text((*runs)->model(), options.model, options.text, options.tokens);
     if (!text) return fail(text.error());

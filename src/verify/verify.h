@@ -12,6 +12,7 @@
 
 #include "backbone/dispatcher.h"
 #include "base/result.h"
+#include "gguf/manifest.h"
 #include "verify/comparison.h"
 
 namespace kvasir {
@@ -27,6 +28,7 @@ struct VerifyOptions {
     bool quiet = false;  // no progress line
     // The swarm; null: stock and backbone alone are compared. Its workers must be serving already.
     std::shared_ptr<Dispatcher> dispatcher;
+    std::shared_ptr<const Manifest> manifest;  // what they serve; null: unchecked
 };
 
 // The comparisons of one way of computing the text.

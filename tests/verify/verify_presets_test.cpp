@@ -1,0 +1,71 @@
+// Every architecture preset of `kvasir synth` that has experts, verified against stock llama.cpp. The backend can be
+// registered once per process and a stock model must be loaded before it: every test here needs a process of its own,
+// which ctest (gtest_discover_tests) gives it. Run by hand, pick one with --gtest_filter.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/temp_directory.h"
+#include "synth/synth.h"
+#include "verify/verify.h"
+
+namespace kvasir {
+namespace {
+
+std::vector<std::string> tiny_presets() {
+    std::vector<std::string> names = preset_names();
+    std::erase_if(names, [](const std::string& name) { return !name.starts_with("tiny-") || name == "tiny-dense"; });
+    return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+    std::string name = info.param;
+    std::ranges::replace_if(
+        name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return name;
+}
+
+class VerifyPreset : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        Result<TempDirectory> directory = TempDirectory::create("kvasir-verify-test-");
+        ASSERT_TRUE(directory) << directory.error().message;
+        directory_.emplace(std::move(*directory));
+        model_ = directory_->path() / "model.gguf";
+        Result<SynthSpec> spec = preset(GetParam());
+        ASSERT_TRUE(spec) << spec.error().message;
+        Result<SynthReport> made = synthesize(*spec, model_, {.threads = 2});
+        ASSERT_TRUE(made) << made.error().message;
+    }
+
+    std::optional<TempDirectory> directory_;
+    std::filesystem::path model_;
+};
+
+TEST_P(VerifyPreset, BackboneWithoutWorkersEqualsStock) {
+    VerifyOptions options;
+    options.model = model_;
+    options.tokens = 96;
+    options.single_tokens = 24;
+    options.batch = 40;
+    options.threads = 2;
+    options.quiet = true;
+    Result<VerifyReport> report = verify(options);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->identical()) << table(*report);
+    ASSERT_EQ(report->passes.size(), 2U);
+    for (const VerifyPass& pass : report->passes) {
+        EXPECT_GT(pass.local_to_stock.rows, 0U);
+        EXPECT_TRUE(pass.local_to_stock.layers_unseen.empty()) << table(*report);
+        EXPECT_EQ(pass.local_to_stock.positions_not_finite, 0U);
+        EXPECT_FALSE(pass.swarm_to_stock);
+    }
+    EXPECT_EQ(report->passes[0].local_to_stock.positions, 96U);
+    EXPECT_EQ(report->passes[1].local_to_stock.positions, 24U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Presets, VerifyPreset, testing::ValuesIn(tiny_presets()), test_name);
+
+}  // namespace
+}  // namespace kvasir

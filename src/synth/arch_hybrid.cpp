@@ -1,11 +1,17 @@
 // Architectures whose layers alternate between attention and a recurrent state.
+#include <algorithm>
+
 #include "synth/builder.h"
 
 namespace kvasir::synth {
 namespace {
 
 constexpr std::uint32_t kConvolution = 4;
-constexpr std::uint32_t kFullAttentionInterval = 4;
+
+// Full attention in every fourth layer; in the last one of a model with fewer (llama.cpp needs one of either kind).
+std::uint32_t full_attention_interval(const SynthSpec& spec) {
+    return std::min<std::uint32_t>(4, spec.layers);
+}
 
 std::string blk(std::uint32_t layer, std::string_view name) {
     return Builder::block(layer, name);
@@ -54,7 +60,8 @@ void build_qwen35moe(Builder& b) {
     const SynthSpec& s = b.spec();
     b.set("expert_shared_feed_forward_length", as_u32(b.shared_ff()));
     qwen35_rope(b);
-    b.set("full_attention_interval", kFullAttentionInterval);
+    const std::uint32_t interval = full_attention_interval(s);
+    b.set("full_attention_interval", interval);
     b.set("ssm.conv_kernel", kConvolution);
     b.set("ssm.inner_size", as_u32(s.linear_value_heads * s.state_size));
     b.set("ssm.state_size", as_u32(s.state_size));
@@ -63,7 +70,7 @@ void build_qwen35moe(Builder& b) {
     b.embeddings();
     for (std::uint32_t layer = 0; layer < b.block_count(); ++layer) {
         b.norm(blk(layer, "attn_norm.weight"), s.hidden);
-        const bool recurrent = layer < s.layers && (layer + 1) % kFullAttentionInterval != 0;
+        const bool recurrent = layer < s.layers && (layer + 1) % interval != 0;
         recurrent ? delta_net(b, layer) : gated_attention(b, layer);
         b.norm(blk(layer, "post_attention_norm.weight"), s.hidden);
         b.router(layer);
@@ -154,8 +161,10 @@ void build_nemotron(Builder& b) {
 
 std::vector<Architecture> hybrid_architectures() {
     return {
-        {"qwen35moe", {.fused_gate_up = true, .expert_scales = true, .mtp = true, .delta_net = true}, build_qwen35moe},
-        {"nemotron_h_moe", {.expert_scales = true}, build_nemotron},
+        {"qwen35moe",
+         {.fused_gate_up = true, .expert_scales = true, .mtp = true, .delta_net = true, .fewest_layers = 2},
+         build_qwen35moe},
+        {"nemotron_h_moe", {.expert_scales = true, .fewest_layers = 3}, build_nemotron},
     };
 }
 

@@ -123,7 +123,7 @@ void build_maple(Builder& b) {
     const SynthSpec& s = b.spec();
     std::vector<std::uint32_t> window(s.layers);
     for (std::uint32_t layer = 0; layer < s.layers; ++layer)
-        window[layer] = layer % 2;
+        window[layer] = (layer + 1) % 2;
     b.set("attention.sliding_window", std::uint32_t{128});
     b.set("attention.sliding_window_pattern", window);
     b.set("swiglu_clamp_exp", std::vector<float>(s.layers, s.clamp > 0 ? s.clamp : 7.0F));

@@ -133,7 +133,7 @@ void build_step35(Builder& b) {
     const float clamp = s.clamp > 0 ? s.clamp : 7.0F;
     std::vector<std::uint32_t> window(s.layers);
     for (std::uint32_t layer = 0; layer < s.layers; ++layer)
-        window[layer] = layer % 2;
+        window[layer] = (layer + 1) % 2;
     b.set("attention.sliding_window", std::uint32_t{128});
     b.set("attention.sliding_window_pattern", window);
     b.set("rope.freq_base_swa", 10000.0F);
@@ -151,7 +151,8 @@ void build_step35(Builder& b) {
     }
 }
 
-// The router's weight is applied before the expert; experts in every n-th layer, a shared one beside them.
+// The router's weight is applied before the expert; experts in every n-th layer, a shared one beside them. llama.cpp
+// needs one layer of its attention without rotation, the fourth.
 void build_llama4(Builder& b) {
     const SynthSpec& s = b.spec();
     b.set("interleave_moe_layer_step", s.moe_every);
@@ -178,7 +179,7 @@ std::vector<Architecture> shared_architectures() {
         {"deepseek2", {.dense_layers = true, .fused_gate_up = true, .mtp = true, .groups = true}, build_deepseek2},
         {"glm4moe", {.dense_layers = true, .mtp = true, .groups = true}, build_glm4moe},
         {"step35", {.dense_layers = true, .clamp = true}, build_step35},
-        {"llama4", {.moe_every = true}, build_llama4},
+        {"llama4", {.moe_every = true, .fewest_layers = 4}, build_llama4},
     };
 }
 

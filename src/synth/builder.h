@@ -85,6 +85,7 @@ struct Features {
     bool square_attention = false;  // heads × head size must be the hidden size
     bool equal_heads = false;       // as many key/value heads as heads
     bool delta_net = false;         // value heads must be a multiple of key heads
+    std::uint32_t fewest_layers = 1;
 };
 
 struct Architecture {

@@ -95,6 +95,10 @@ Status check_features(const SynthSpec& s, const Architecture& architecture) {
     for (const auto& [missing, what] : wants) {
         if (missing) return fail(ErrorKind::usage, "architecture '{}' has no {}", s.architecture, what);
     }
+    if (s.layers < has.fewest_layers) {
+        return fail(ErrorKind::usage, "architecture '{}' needs {} --layers at least, one of each kind", s.architecture,
+                    has.fewest_layers);
+    }
     if (has.square_attention && s.heads * s.head_dim != s.hidden) {
         return fail(ErrorKind::usage, "architecture '{}' needs --heads x --head-dim = --hidden, not {} x {} = {}",
                     s.architecture, s.heads, s.head_dim, s.hidden);

@@ -229,6 +229,7 @@ TEST_P(ExpertType, RunsInLlama) {
     SynthSpec spec;
     spec.architecture = "qwen3moe";
     spec.layers = 1;
+    spec.experts = 4;
     spec.hidden = 256;
     spec.ff = 256;
     spec.type = GetParam();
@@ -240,6 +241,26 @@ INSTANTIATE_TEST_SUITE_P(All, ExpertType,
                                          "Q4_K", "Q5_K", "q6_k", "IQ2_XXS", "IQ3_XXS", "IQ4_NL", "IQ4_XS", "TQ2_0",
                                          "MXFP4"),
                          [](const auto& instance) { return std::string(instance.param); });
+
+// The fewest layers that an architecture allows are enough for llama.cpp.
+class Smallest : public Synth, public testing::WithParamInterface<std::string> {};
+
+TEST_P(Smallest, RunsInLlama) {
+    SynthSpec spec;
+    spec.architecture = GetParam();
+    spec.kv_heads = spec.heads;
+    spec.vocab = 320;
+    for (spec.layers = 1; spec.layers <= 4; ++spec.layers) {
+        if (synthesize(spec, path())) break;
+    }
+    expect_sane(run_llama(path(), kTokens, kText), spec.vocab);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Smallest, testing::ValuesIn(synth_architectures()), [](const auto& instance) {
+    std::string name = instance.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
 
 struct BigCase {
     const char* preset;

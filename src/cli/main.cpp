@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <exception>
 
+#include "backbone/openmp_policy.h"
 #include "cli/command.h"
+#include "expert/engine.h"
 
 namespace {
 
@@ -27,6 +29,8 @@ int report(const kvasir::Error& error) {
 
 int main(int argc, char** argv) {
     using namespace kvasir;
+    reexec_with_openmp_policy(argv);
+    select_exact_kernels();
     CLI::App app("Kvasir: expert-sharded swarm inference for Mixture-of-Experts language models");
     app.footer(kFooter);
     app.set_version_flag("--version", "kvasir " KVASIR_VERSION);

@@ -32,9 +32,10 @@ class Channel {
     virtual IoState handshake() = 0;
     // Reads at least one byte into `into`, which must not be empty.
     virtual IoResult read(std::span<std::byte> into) = 0;
-    // Writes a part of `head` followed by `body`, not both empty. After want_read or want_write the next call must pass
-    // the same bytes again.
+    // Takes a part of `head` followed by `body`, not both empty; some of it may stay in a (small) buffer of its own.
     virtual IoResult write(ByteSpan head, ByteSpan body) = 0;
+    // Sends what write() kept.
+    virtual IoState flush() = 0;
     // Tells the peer that nothing follows, as far as that needs no wait.
     virtual void finish() = 0;
 

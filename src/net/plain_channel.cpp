@@ -43,6 +43,7 @@ class PlainChannel final : public Channel {
         return outcome(::sendmsg(socket_, &message, MSG_NOSIGNAL), IoState::want_write);
     }
 
+    IoState flush() override { return IoState::done; }
     void finish() override {}
     std::optional<NodeId> peer() const override { return std::nullopt; }
     bool secure() const override { return false; }

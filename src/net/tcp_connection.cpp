@@ -228,43 +228,45 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
     // The rest with mutex_ held.
 
     void enqueue(Outgoing outgoing) {
-        if (queue_.empty()) write_progress_ = steady_clock::now();
         queued_bytes_ += outgoing.size();
         queue_.push_back(std::move(outgoing));
         flush();
     }
 
+    // Sends what the socket takes.
     void flush() {
-        while (!queue_.empty() && !write_waiting_) {
-            Outgoing& front = queue_.front();
-            IoResult put = channel_->write(front.head_left(), front.body_left());
-            switch (put.state) {
-                case IoState::done:
-                    note_sent(put.bytes);
-                    break;
-                case IoState::want_read:
-                    return wait_to_write(Tcp::socket::wait_read);
-                case IoState::want_write:
-                    return wait_to_write(Tcp::socket::wait_write);
-                case IoState::closed:
-                case IoState::failed:
-                    return fail_writing();
-            }
+        if (write_waiting_ || write_error_ || state_ == State::ended) return;
+        IoState state = IoState::done;
+        while (state == IoState::done && !queue_.empty())
+            state = write_front();
+        if (state == IoState::done) state = channel_->flush();
+        switch (state) {
+            case IoState::done:
+                if (state_ == State::closing) end_politely();
+                return;
+            case IoState::want_read:
+                return wait_to_write(Tcp::socket::wait_read);
+            case IoState::want_write:
+                return wait_to_write(Tcp::socket::wait_write);
+            case IoState::closed:
+            case IoState::failed:
+                return fail_writing();
         }
-        if (queue_.empty() && state_ == State::closing) end_politely();
     }
 
-    void note_sent(std::size_t bytes) {
-        sent_.fetch_add(bytes, std::memory_order_relaxed);
-        queued_bytes_ -= bytes;
-        write_progress_ = steady_clock::now();
+    IoState write_front() {
         Outgoing& front = queue_.front();
-        front.sent += bytes;
+        IoResult put = channel_->write(front.head_left(), front.body_left());
+        sent_.fetch_add(put.bytes, std::memory_order_relaxed);
+        queued_bytes_ -= put.bytes;
+        front.sent += put.bytes;
         if (front.sent == front.size()) queue_.pop_front();
+        return put.state;
     }
 
     void wait_to_write(Tcp::socket::wait_type what) {
         write_waiting_ = true;
+        write_progress_ = steady_clock::now();
         socket_.async_wait(what, [self = shared_from_this()](boost::system::error_code /*the state tells*/) {
             std::lock_guard lock(self->mutex_);
             self->write_waiting_ = false;
@@ -343,7 +345,7 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
                 {ErrorKind::unavailable, fmt::format("the peer sent {} bytes of a frame of {} and no more for {} ms",
                                                      reader_.filled(), reader_.announced(), options_.stall.count())});
         }
-        if (!queue_.empty() && now - write_progress_ >= options_.stall) {
+        if (write_waiting_ && now - write_progress_ >= options_.stall) {
             return end({ErrorKind::unavailable, fmt::format("the peer has taken none of {} waiting bytes for {} ms",
                                                             queued_bytes_, options_.stall.count())});
         }

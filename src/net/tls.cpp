@@ -15,9 +15,10 @@
 namespace kvasir {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16384;         // the most that one TLS record carries
-constexpr std::size_t kReadBufferBytes = 64 << 10;  // what one system call may take in: several records
-constexpr long kCertificateLimit = 8 << 10;         // bytes of a peer's certificate chain
+constexpr std::size_t kRecordBytes = 16384;          // the most that one TLS record carries
+constexpr std::size_t kReadBufferBytes = 64 << 10;   // what one system call may take in: several records
+constexpr std::size_t kWriteBufferBytes = 48 << 10;  // records gathered for one system call
+constexpr long kCertificateLimit = 8 << 10;          // bytes of a peer's certificate chain
 
 struct Free {
     void operator()(X509* certificate) const { X509_free(certificate); }
@@ -25,48 +26,75 @@ struct Free {
     void operator()(BIO_METHOD* method) const { BIO_meth_free(method); }
 };
 
-// The socket below TLS. OpenSSL's own socket BIO would raise SIGPIPE.
-struct SocketState {
-    int socket = -1;
-    bool ended = false;  // the peer closed its side
-    int error = 0;       // errno of the last failure
+// The socket below TLS, as OpenSSL sees it. Writes always succeed: they go to a buffer, which is sent when it is full
+// or when a message is complete. One system call for several records costs less than one for each, and a write that
+// never has to be repeated keeps OpenSSL's retry rules out of the rest. (OpenSSL's own socket BIO would raise SIGPIPE.)
+class SocketBuffer {
+  public:
+    explicit SocketBuffer(int socket) : socket_(socket) {}
+
+    // As recv(2).
+    ssize_t receive(void* data, std::size_t size) {
+        ssize_t count = ::recv(socket_, data, size, 0);
+        if (count < 0 && !must_wait()) error_ = errno;
+        return count;
+    }
+
+    void append(const char* data, std::size_t size) {
+        ByteSpan bytes = std::as_bytes(std::span(data, size));
+        unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+    }
+
+    // done, want_write or failed.
+    IoState send() {
+        while (sent_ < unsent_.size()) {
+            ssize_t count = ::send(socket_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+            if (count < 0 && must_wait()) return IoState::want_write;
+            if (count < 0) {
+                error_ = errno;
+                return IoState::failed;
+            }
+            sent_ += static_cast<std::size_t>(count);
+        }
+        unsent_.clear();
+        sent_ = 0;
+        return IoState::done;
+    }
+
+    static bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+    std::size_t size() const { return unsent_.size(); }
+    int error() const { return error_; }
+
+  private:
+    int socket_;
+    ByteVector unsent_;
+    std::size_t sent_ = 0;
+    int error_ = 0;  // errno of the last failure
 };
 
-int finish_io(BIO* bio, SocketState& state, ssize_t count, bool reading) {
+int bio_read(BIO* bio, char* data, int size) {
     BIO_clear_retry_flags(bio);
-    if (count > 0) return static_cast<int>(count);
-    if (count == 0) {
-        state.ended = reading;
-        return 0;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-        BIO_set_flags(bio, (reading ? BIO_FLAGS_READ : BIO_FLAGS_WRITE) | BIO_FLAGS_SHOULD_RETRY);
-    } else {
-        state.error = errno;
-    }
-    return -1;
+    auto& buffer = *static_cast<SocketBuffer*>(BIO_get_data(bio));
+    ssize_t count = buffer.receive(data, static_cast<std::size_t>(size));
+    if (count < 0 && SocketBuffer::must_wait()) BIO_set_retry_read(bio);
+    return static_cast<int>(count);
 }
 
-int read_socket(BIO* bio, char* data, int size) {
-    auto& state = *static_cast<SocketState*>(BIO_get_data(bio));
-    return finish_io(bio, state, ::recv(state.socket, data, static_cast<std::size_t>(size), 0), true);
+int bio_write(BIO* bio, const char* data, int size) {
+    static_cast<SocketBuffer*>(BIO_get_data(bio))->append(data, static_cast<std::size_t>(size));
+    return size;
 }
 
-int write_socket(BIO* bio, const char* data, int size) {
-    auto& state = *static_cast<SocketState*>(BIO_get_data(bio));
-    return finish_io(bio, state, ::send(state.socket, data, static_cast<std::size_t>(size), MSG_NOSIGNAL), false);
-}
-
-long control_socket(BIO* /*bio*/, int command, long /*number*/, void* /*pointer*/) {
+long bio_control(BIO* /*bio*/, int command, long /*number*/, void* /*pointer*/) {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
 const BIO_METHOD* socket_method() {
     static const std::unique_ptr<BIO_METHOD, Free> method = [] {
         std::unique_ptr<BIO_METHOD, Free> made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket"));
-        BIO_meth_set_read(made.get(), read_socket);
-        BIO_meth_set_write(made.get(), write_socket);
-        BIO_meth_set_ctrl(made.get(), control_socket);
+        BIO_meth_set_read(made.get(), bio_read);
+        BIO_meth_set_write(made.get(), bio_write);
+        BIO_meth_set_ctrl(made.get(), bio_control);
         return made;
     }();
     return method.get();
@@ -86,15 +114,14 @@ using PeerCheck = std::function<Verdict(const NodeId&)>;
 class TlsChannel final : public Channel {
   public:
     TlsChannel(std::unique_ptr<SSL, Free> ssl, int socket, NodeId own, PeerCheck check)
-        : ssl_(std::move(ssl)), own_(own), check_(std::move(check)) {
-        state_.socket = socket;
+        : buffer_(socket), ssl_(std::move(ssl)), own_(own), check_(std::move(check)) {
         SSL_set_app_data(ssl_.get(), this);
     }
 
     bool attach() {
         BIO* bio = BIO_new(socket_method());
         if (bio == nullptr) return false;
-        BIO_set_data(bio, &state_);
+        BIO_set_data(bio, &buffer_);
         BIO_set_init(bio, 1);
         SSL_set_bio(ssl_.get(), bio, bio);  // takes ownership
         return true;
@@ -103,22 +130,27 @@ class TlsChannel final : public Channel {
     IoState handshake() override {
         ERR_clear_error();
         int outcome = SSL_do_handshake(ssl_.get());
-        if (outcome != 1) return classify(outcome);
-        check_ = nullptr;
-        return IoState::done;
+        IoState state = outcome == 1 ? IoState::done : classify(outcome);
+        IoState sent = flush();  // also the alert that says why it failed
+        if (state == IoState::failed || state == IoState::closed || sent == IoState::done) return state;
+        return sent;
     }
 
     IoResult read(std::span<std::byte> into) override {
         ERR_clear_error();
         std::size_t count = 0;
         int outcome = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
-        if (outcome != 1) return {classify(outcome), 0};
-        return {IoState::done, count};
+        if (outcome == 1) return {IoState::done, count};
+        IoState state = classify(outcome);
+        if (state == IoState::failed) buffer_.send();  // an alert, as far as it goes
+        return {state, 0};
     }
 
     IoResult write(ByteSpan head, ByteSpan body) override {
-        // The head shares a record and a system call with the beginning of the body. On a retry the same bytes are
-        // gathered again, as OpenSSL demands.
+        if (buffer_.size() >= kWriteBufferBytes) {
+            if (IoState state = flush(); state != IoState::done) return {state, 0};
+        }
+        // The head shares a record with the beginning of the body.
         ByteSpan chunk = body;
         if (!head.empty()) {
             std::size_t from_body = std::min(body.size(), gathered_.size() - head.size());
@@ -133,10 +165,16 @@ class TlsChannel final : public Channel {
         return {IoState::done, count};
     }
 
+    IoState flush() override {
+        IoState state = buffer_.send();
+        if (state == IoState::failed) error_ = socket_error();
+        return state;
+    }
+
     void finish() override {
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
-        ERR_clear_error();
+        buffer_.send();
     }
 
     std::optional<NodeId> peer() const override { return peer_; }
@@ -178,18 +216,19 @@ class TlsChannel final : public Channel {
                 error_ = closed_by_peer();
                 return IoState::closed;
             case SSL_ERROR_SYSCALL:
-                error_ = connection_error(in_handshake);
-                return state_.error == 0 ? IoState::closed : IoState::failed;
+                error_ = buffer_.error() != 0 ? socket_error() : ended(in_handshake);
+                return buffer_.error() != 0 ? IoState::failed : IoState::closed;
             default:
                 error_ = protocol_error();
                 return IoState::failed;
         }
     }
 
-    Error connection_error(bool in_handshake) const {
-        if (state_.error != 0) {
-            return {ErrorKind::unavailable, fmt::format("the connection broke: {}", std::strerror(state_.error))};
-        }
+    Error socket_error() const {
+        return {ErrorKind::unavailable, fmt::format("the connection broke: {}", std::strerror(buffer_.error()))};
+    }
+
+    static Error ended(bool in_handshake) {
         if (!in_handshake) return closed_by_peer();
         return {ErrorKind::unavailable, "the peer closed the connection in the TLS handshake; does it use TLS at all?"};
     }
@@ -216,7 +255,7 @@ class TlsChannel final : public Channel {
         }
     }
 
-    SocketState state_;
+    SocketBuffer buffer_;
     std::unique_ptr<SSL, Free> ssl_;
     NodeId own_;
     PeerCheck check_;

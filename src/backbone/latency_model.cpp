@@ -9,9 +9,8 @@ namespace {
 constexpr double kShapeWeight = 0.05;
 constexpr double kLevelWeight = 0.3;
 constexpr double kMissWeight = 0.5;
-// One answer moves the level by no more than this: a single hiccup isn't a slow worker, two are.
-constexpr double kSmallestRatio = 0.05;
-constexpr double kLargestRatio = 8;
+// One answer counts as no more than so many times the level: a single hiccup isn't a slow worker, a few are.
+constexpr double kLargestStep = 4;
 constexpr std::uint64_t kSamplesForDeadline = 4;
 constexpr double kDeadlineFactor = 3;
 constexpr double kTiny = 1e-9;
@@ -35,25 +34,28 @@ void LatencyModel::record(std::uint32_t pairs, double latency, double compute) {
     pairs = std::max(pairs, 1U);
     latency = std::max(latency, kTiny);
     compute = std::clamp(compute, 0.0, latency);
-    double ratio = measured() ? latency / std::max(shape(pairs).at(pairs), kTiny) : 1;
-    double bounded = std::clamp(ratio, kSmallestRatio, kLargestRatio);
-    level_ += kLevelWeight * (bounded - level_);
+    double usual = measured() ? std::max(shape(pairs).at(pairs), kTiny) : latency;
+    double ratio = latency / usual;
+    double bounded = std::clamp(ratio, level_ / kLargestStep, level_ * kLargestStep);
     ratios_[samples_ % kRecent] = ratio;
     latencies_[samples_ % kRecent] = latency;
     ++samples_;
 
     Bucket& bucket = buckets_[bucket_of(pairs)];
     double weight = std::max(kShapeWeight, 1.0 / (bucket.samples + 1));
+    double believed = bucket.samples == 0 ? latency : std::min(latency, bounded * usual);
+    level_ += kLevelWeight * (bounded - level_);
     ++bucket.samples;
     bucket.pairs += weight * (pairs - bucket.pairs);
-    bucket.overhead += weight * (latency - compute - bucket.overhead);
-    bucket.compute += weight * (compute - bucket.compute);
+    bucket.overhead += weight * (std::max(believed - compute, 0.0) - bucket.overhead);
+    bucket.compute += weight * (std::min(compute, believed) - bucket.compute);
 }
 
 void LatencyModel::missed(std::uint32_t pairs, double waited) {
     if (!measured()) return;
-    double ratio = std::clamp(waited / std::max(shape(pairs).at(pairs), kTiny), 2.0, kLargestRatio);
-    level_ += kMissWeight * std::max(ratio - level_, 0.0);
+    double ratio = waited / std::max(shape(pairs).at(pairs), kTiny);
+    double bounded = std::clamp(ratio, level_ * kLargestStep / 2, level_ * kLargestStep);
+    level_ += kMissWeight * (bounded - level_);
 }
 
 const LatencyModel::Bucket* LatencyModel::nearest(std::uint32_t pairs) const {

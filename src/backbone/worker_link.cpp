@@ -271,16 +271,6 @@ Status WorkerLink::check_welcome(const Welcome& welcome) const {
     return {};
 }
 
-Result<std::vector<Piece>> WorkerLink::check_pieces(std::vector<Piece> pieces) const {
-    for (const Piece& piece : pieces) {
-        if (std::uint64_t{piece.first} + piece.count > (std::uint64_t{1} << 32)) {
-            return fail(ErrorKind::invalid, "claims experts that can't exist ({} from {} of layer {})", piece.count,
-                        piece.first, piece.layer);
-        }
-    }
-    return normalized(std::move(pieces));
-}
-
 void WorkerLink::handle_welcome(const Frame& frame, Aftermath& after) {
     if (phase_ != Phase::handshake) return lose({ErrorKind::invalid, "sent a second WELCOME"}, false, after);
     Result<Welcome> welcome = decode_welcome(frame.payload);
@@ -288,15 +278,12 @@ void WorkerLink::handle_welcome(const Frame& frame, Aftermath& after) {
     if (Status checked = check_welcome(*welcome); !checked) {
         return lose(checked.error(), is_refusal(checked.error().kind), after);
     }
-    Result<std::vector<Piece>> pieces = check_pieces(std::move(welcome->pieces));
-    if (!pieces) return lose(pieces.error(), false, after);
-
     SteadyTime now = steady_clock::now();
     phase_ = Phase::up;
     refused_ = false;
     draining_ = false;
     epoch_ = welcome->epoch;
-    pieces_ = std::move(*pieces);
+    pieces_ = normalized(std::move(welcome->pieces));
     their_limit_ = std::min(welcome->payload_limit, kPayloadLimit);
     our_limit_ = kControlPayloadLimit;
     window_ = welcome->window;
@@ -309,10 +296,8 @@ void WorkerLink::handle_welcome(const Frame& frame, Aftermath& after) {
 void WorkerLink::handle_update(const Frame& frame, Aftermath& after) {
     Result<Update> update = decode_update(frame.payload);
     if (!update) return lose(update.error().within("its UPDATE"), false, after);
-    Result<std::vector<Piece>> pieces = check_pieces(std::move(update->pieces));
-    if (!pieces) return lose(pieces.error(), false, after);
     epoch_ = update->epoch;
-    pieces_ = std::move(*pieces);
+    pieces_ = normalized(std::move(update->pieces));
     after.changed = true;
 }
 

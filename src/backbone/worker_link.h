@@ -112,7 +112,6 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     void finish(Aftermath& after);
 
     // All below: with mutex_ held.
-    Result<std::vector<Piece>> check_pieces(std::vector<Piece> pieces) const;
     Status check_welcome(const Welcome& welcome) const;
     void probe_or_serve(SteadyTime now);
     void send_probe(const Probe& probe, SteadyTime now);

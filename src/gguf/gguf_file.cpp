@@ -148,7 +148,7 @@ class GgufParser {
     }
 
     static Result<GgufModel> open_one(const std::filesystem::path& path, GgufLength length);
-    static Result<GgufModel> open_splits(const std::filesystem::path& path, GgufModel named, GgufLength length);
+    static Result<GgufModel> open_splits(const std::filesystem::path& path, const GgufModel& named, GgufLength length);
 
   private:
     Status read_counts();
@@ -404,7 +404,8 @@ Result<GgufModel> GgufParser::open_one(const std::filesystem::path& path, GgufLe
 }
 
 // llama.cpp's scheme: every split is a GGUF with split.no, split.count and its own tensors; the first has the metadata.
-Result<GgufModel> GgufParser::open_splits(const std::filesystem::path& path, GgufModel named, GgufLength length) {
+Result<GgufModel> GgufParser::open_splits(const std::filesystem::path& path, const GgufModel& named,
+                                          GgufLength length) {
     const std::uint64_t count = named.integer("split.count").value_or(0);
     const std::uint64_t number = named.integer("split.no").value_or(kMaxSplits);
     const std::string text = path.string();
@@ -420,7 +421,7 @@ Result<GgufModel> GgufParser::open_splits(const std::filesystem::path& path, Ggu
     const std::string prefix = text.substr(0, text.size() - suffix.size());
     GgufModel whole;
     for (std::uint64_t i = 0; i < count; ++i) {
-        Result<GgufModel> split = i == number ? std::move(named) : open_one(prefix + split_suffix(i, count), length);
+        Result<GgufModel> split = open_one(prefix + split_suffix(i, count), length);
         if (!split) return fail(split.error().within(fmt::format("split {} of {}", i + 1, count)));
         if (split->integer("split.no") != i || split->integer("split.count") != count) {
             return fail(ErrorKind::invalid, "{}: does not say that it is split {} of {}",
@@ -449,7 +450,7 @@ Result<GgufModel> GgufParser::open_splits(const std::filesystem::path& path, Ggu
 Result<GgufModel> GgufModel::open(const std::filesystem::path& path, GgufLength length) {
     Result<GgufModel> model = GgufParser::open_one(path, length);
     if (!model || model->integer("split.count").value_or(0) <= 1) return model;
-    return GgufParser::open_splits(path, std::move(*model), length);
+    return GgufParser::open_splits(path, *model, length);
 }
 
 Result<GgufModel> GgufModel::parse(ByteSpan header, std::uint64_t file_size, GgufLength length) {

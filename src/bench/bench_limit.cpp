@@ -31,7 +31,7 @@ double cpu_seconds() {
 }
 
 // Greedy, from a fixed start: the same tokens whoever computes.
-Result<std::vector<Token>> generate(Session& session, int count, std::uint32_t vocabulary) {
+Result<std::vector<Token>> generate(LlamaSession& session, int count, std::uint32_t vocabulary) {
     std::vector<Token> tokens = {static_cast<Token>(1 % vocabulary)};
     for (int i = 0; i < count; ++i) {
         if (Status decoded = session.decode(std::span(&tokens.back(), 1)); !decoded) return fail(decoded.error());
@@ -79,13 +79,13 @@ Result<std::string> limited_run(const LimitBench& options, bool stock) {
     if (!stock) {
         if (auto registered = register_backend({}); !registered) return fail(registered.error());
     }
-    Result<std::shared_ptr<const Model>> model = Model::load(options.model);
+    Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::load(options.model);
     if (!model) return fail(model.error());
-    SessionOptions settings;
+    LlamaOptions settings;
     settings.threads = options.threads;
     settings.context = static_cast<std::uint32_t>(options.tokens + 8);
     settings.batch = 8;
-    Result<std::unique_ptr<Session>> session = Session::create(*model, settings);
+    Result<std::unique_ptr<LlamaSession>> session = LlamaSession::create(*model, settings);
     if (!session) return fail(session.error());
     double started = seconds_since(start);
     double cpu_before = cpu_seconds();

@@ -13,7 +13,7 @@ using std::chrono::steady_clock;
 
 // Seconds to decode `tokens` tokens one by one from an empty sequence. Which tokens does not matter, only that all
 // runs take the same: the experts they choose must be the same ones.
-Result<double> decode_run(Session& session, std::span<const Token> tokens) {
+Result<double> decode_run(LlamaSession& session, std::span<const Token> tokens) {
     session.clear();
     auto start = steady_clock::now();
     for (const Token& token : tokens) {
@@ -43,18 +43,18 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     if (map->layers.empty()) return fail(ErrorKind::unsupported, "{}: a dense model", options.model.string());
 
     prepare_llama();
-    SessionOptions settings;
+    LlamaOptions settings;
     settings.threads = options.threads;
     settings.context = static_cast<std::uint32_t>(options.tokens + 8);
     settings.batch = 8;
-    Result<std::shared_ptr<const Model>> stock_model = Model::load(options.model);
+    Result<std::shared_ptr<const LlamaModel>> stock_model = LlamaModel::load(options.model);
     if (!stock_model) return fail(stock_model.error());
-    Result<std::unique_ptr<Session>> stock = Session::create(*stock_model, settings);
+    Result<std::unique_ptr<LlamaSession>> stock = LlamaSession::create(*stock_model, settings);
     if (!stock) return fail(stock.error());
     if (auto registered = register_backend({}); !registered) return fail(registered.error());
-    Result<std::shared_ptr<const Model>> our_model = Model::load(options.model);
+    Result<std::shared_ptr<const LlamaModel>> our_model = LlamaModel::load(options.model);
     if (!our_model) return fail(our_model.error());
-    Result<std::unique_ptr<Session>> ours = Session::create(*our_model, settings);
+    Result<std::unique_ptr<LlamaSession>> ours = LlamaSession::create(*our_model, settings);
     if (!ours) return fail(ours.error());
 
     std::vector<Token> tokens;

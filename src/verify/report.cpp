@@ -162,6 +162,8 @@ std::string to_json(const VerifyReport& report) {
         passes.push_back(std::move(object));
     }
     json object{{"identical", report.identical()},
+                {"logits_identical", report.logits_identical()},
+                {"expert_outputs_identical", report.expert_outputs_identical()},
                 {"model", report.model_name},
                 {"architecture", report.architecture},
                 {"text", report.text},
@@ -173,7 +175,10 @@ std::string to_json(const VerifyReport& report) {
                 {"passes", passes},
                 {"seconds", {{"stock", report.seconds_stock}, {"local", report.seconds_local}}}};
     if (report.swarm) {
-        object["pairs"] = report.pairs;
+        object["pairs"] = {{"total", report.pairs},
+                           {"local", report.swarm->pairs_local},
+                           {"remote", report.swarm->pairs_remote},
+                           {"hedged", report.swarm->pairs_hedged}};
         object["swarm"] = swarm_json(*report.swarm);
         object["seconds"]["swarm"] = report.seconds_swarm;
     }

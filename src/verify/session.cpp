@@ -72,7 +72,7 @@ std::string llama_complaint() {
     return kept.last.empty() ? "no reason given" : kept.last;
 }
 
-Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path) {
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::load(const std::filesystem::path& path) {
     llama_model_params params = llama_model_default_params();
     params.use_extra_bufts = false;
     params.load_mode = LLAMA_LOAD_MODE_MMAP;
@@ -81,26 +81,26 @@ Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& pa
     if (model == nullptr) {
         return fail(ErrorKind::invalid, "llama.cpp cannot load {}: {}", path.string(), llama_complaint());
     }
-    std::shared_ptr<const Model> loaded(new Model(model));
+    std::shared_ptr<const LlamaModel> loaded(new LlamaModel(model));
     if (llama_model_has_encoder(model)) {
         return fail(ErrorKind::unsupported, "{}: encoder models are not served", path.string());
     }
     return loaded;
 }
 
-Model::~Model() {
+LlamaModel::~LlamaModel() {
     llama_model_free(model_);
 }
 
-std::uint32_t Model::vocabulary() const {
+std::uint32_t LlamaModel::vocabulary() const {
     return static_cast<std::uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model_)));
 }
 
-std::uint32_t Model::trained_context() const {
+std::uint32_t LlamaModel::trained_context() const {
     return static_cast<std::uint32_t>(std::max(llama_model_n_ctx_train(model_), 1));
 }
 
-Result<std::vector<Token>> Model::tokenize(std::string_view text) const {
+Result<std::vector<Token>> LlamaModel::tokenize(std::string_view text) const {
     if (text.size() > std::numeric_limits<std::int32_t>::max() / 2) {
         return fail(ErrorKind::usage, "a text of {} bytes is too long", text.size());
     }
@@ -116,7 +116,7 @@ Result<std::vector<Token>> Model::tokenize(std::string_view text) const {
     return tokens;
 }
 
-std::string Model::piece(Token token) const {
+std::string LlamaModel::piece(Token token) const {
     std::string text(64, '\0');
     const llama_vocab* vocab = llama_model_get_vocab(model_);
     int length = llama_token_to_piece(vocab, token, text.data(), static_cast<std::int32_t>(text.size()), 0, false);
@@ -128,12 +128,13 @@ std::string Model::piece(Token token) const {
     return text;
 }
 
-bool Model::ends_generation(Token token) const {
+bool LlamaModel::ends_generation(Token token) const {
     return llama_vocab_is_eog(llama_model_get_vocab(model_), token);
 }
 
-Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model, const SessionOptions& options) {
-    std::unique_ptr<Session> session(new Session(std::move(model), options));
+Result<std::unique_ptr<LlamaSession>> LlamaSession::create(std::shared_ptr<const LlamaModel> model,
+                                                           const LlamaOptions& options) {
+    std::unique_ptr<LlamaSession> session(new LlamaSession(std::move(model), options));
     llama_context_params params = llama_context_default_params();
     params.n_ctx = options.context;
     params.n_batch = options.batch;
@@ -153,11 +154,11 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
     return session;
 }
 
-Session::~Session() {
+LlamaSession::~LlamaSession() {
     if (context_ != nullptr) llama_free(context_);
 }
 
-Status Session::decode(std::span<const Token> tokens) {
+Status LlamaSession::decode(std::span<const Token> tokens) {
     if (tokens.empty() || tokens.size() > options_.batch) {
         return fail(ErrorKind::internal, "a batch of {} tokens, limit {}", tokens.size(), options_.batch);
     }
@@ -182,15 +183,15 @@ Status Session::decode(std::span<const Token> tokens) {
     return {};
 }
 
-std::span<const float> Session::logits() const {
+std::span<const float> LlamaSession::logits() const {
     return {llama_get_logits(context_), decoded_ * model_->vocabulary()};
 }
 
-std::span<const float> Session::last_logits() const {
+std::span<const float> LlamaSession::last_logits() const {
     return logits().last(model_->vocabulary());
 }
 
-void Session::clear() {
+void LlamaSession::clear() {
     llama_memory_clear(llama_get_memory(context_), true);
     position_ = 0;
     decoded_ = 0;

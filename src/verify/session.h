@@ -21,12 +21,12 @@ namespace kvasir {
 using Token = std::int32_t;
 
 // A loaded model. Every model loaded before the Kvasir backend is registered is stock llama.cpp, and stays so.
-class Model {
+class LlamaModel {
   public:
-    static Result<std::shared_ptr<const Model>> load(const std::filesystem::path& path);
-    ~Model();
-    Model(const Model&) = delete;
-    Model& operator=(const Model&) = delete;
+    static Result<std::shared_ptr<const LlamaModel>> load(const std::filesystem::path& path);
+    ~LlamaModel();
+    LlamaModel(const LlamaModel&) = delete;
+    LlamaModel& operator=(const LlamaModel&) = delete;
 
     std::uint32_t vocabulary() const;
     std::uint32_t trained_context() const;
@@ -37,11 +37,11 @@ class Model {
     llama_model* get() const { return model_; }
 
   private:
-    explicit Model(llama_model* model) : model_(model) {}
+    explicit LlamaModel(llama_model* model) : model_(model) {}
     llama_model* model_;
 };
 
-struct SessionOptions {
+struct LlamaOptions {
     int threads = 1;
     std::uint32_t context = 512;     // tokens
     std::uint32_t batch = 128;       // the most tokens of one decode() call
@@ -49,12 +49,13 @@ struct SessionOptions {
 };
 
 // Not thread-safe.
-class Session {
+class LlamaSession {
   public:
-    static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model, const SessionOptions& options);
-    ~Session();
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
+    static Result<std::unique_ptr<LlamaSession>> create(std::shared_ptr<const LlamaModel> model,
+                                                        const LlamaOptions& options);
+    ~LlamaSession();
+    LlamaSession(const LlamaSession&) = delete;
+    LlamaSession& operator=(const LlamaSession&) = delete;
 
     // Appends `tokens` to the sequence and computes them as one batch.
     Status decode(std::span<const Token> tokens);
@@ -67,11 +68,11 @@ class Session {
     llama_context* get() const { return context_; }
 
   private:
-    Session(std::shared_ptr<const Model> model, const SessionOptions& options)
+    LlamaSession(std::shared_ptr<const LlamaModel> model, const LlamaOptions& options)
         : model_(std::move(model)), options_(options) {}
 
-    std::shared_ptr<const Model> model_;
-    SessionOptions options_;
+    std::shared_ptr<const LlamaModel> model_;
+    LlamaOptions options_;
     llama_context* context_ = nullptr;
     std::int32_t position_ = 0;
     std::size_t decoded_ = 0;

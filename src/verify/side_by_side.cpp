@@ -27,7 +27,7 @@ class Recorder final : public ExpertObserver {
 };
 
 struct OneRun {
-    std::unique_ptr<Session> session;
+    std::unique_ptr<LlamaSession> session;
     ExpertRecord record;
     BackendConfig config;  // what the backend does during this run; stock has no backend
     double seconds = 0;
@@ -36,23 +36,23 @@ struct OneRun {
 }  // namespace
 
 struct SideBySide::Implementation {
-    std::shared_ptr<const Model> model;
+    std::shared_ptr<const LlamaModel> model;
     std::shared_ptr<Backend> backend;
     std::array<OneRun, kRuns> runs;
 
     OneRun& at(Run run) { return runs[static_cast<std::size_t>(run)]; }
-    Status open(Run run, const std::shared_ptr<const Model>& from, const SideBySideOptions& options);
+    Status open(Run run, const std::shared_ptr<const LlamaModel>& from, const SideBySideOptions& options);
 };
 
 // The sessions' callbacks and the recorders point at the records, which stay where the implementation is.
-Status SideBySide::Implementation::open(Run run, const std::shared_ptr<const Model>& from,
+Status SideBySide::Implementation::open(Run run, const std::shared_ptr<const LlamaModel>& from,
                                         const SideBySideOptions& options) {
-    SessionOptions session;
+    LlamaOptions session;
     session.threads = options.threads;
     session.context = options.context;
     session.batch = options.batch;
     if (run == Run::stock) session.record = &at(run).record;
-    Result<std::unique_ptr<Session>> created = Session::create(from, session);
+    Result<std::unique_ptr<LlamaSession>> created = LlamaSession::create(from, session);
     if (!created) return fail(created.error());
     at(run).session = std::move(*created);
     if (run == Run::stock) return {};
@@ -76,14 +76,14 @@ Result<std::unique_ptr<SideBySide>> SideBySide::create(const SideBySideOptions& 
     prepare_llama();
     std::unique_ptr<SideBySide> runs(new SideBySide(std::make_unique<Implementation>()));
     Implementation& self = *runs->implementation_;
-    Result<std::shared_ptr<const Model>> stock = Model::load(options.model);
+    Result<std::shared_ptr<const LlamaModel>> stock = LlamaModel::load(options.model);
     if (!stock) return fail(stock.error());
     if (Status opened = self.open(Run::stock, *stock, options); !opened) return fail(opened.error());
 
     Result<std::shared_ptr<Backend>> backend = register_backend({});
     if (!backend) return fail(backend.error());
     self.backend = std::move(*backend);
-    Result<std::shared_ptr<const Model>> kvasir = Model::load(options.model);
+    Result<std::shared_ptr<const LlamaModel>> kvasir = LlamaModel::load(options.model);
     if (!kvasir) return fail(kvasir.error());
     self.model = *kvasir;
     for (const Run run : {Run::local, Run::swarm}) {
@@ -132,7 +132,7 @@ void SideBySide::clear() {
     }
 }
 
-const Model& SideBySide::model() const {
+const LlamaModel& SideBySide::model() const {
     return *implementation_->model;
 }
 

@@ -52,7 +52,7 @@ class SideBySide {
     void compare(Run reference, Run other, std::uint64_t first_position, Comparison& into) const;
     // Forgets all sequences.
     void clear();
-    const Model& model() const;
+    const LlamaModel& model() const;
 
   private:
     struct Implementation;

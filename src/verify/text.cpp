@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kTextLimit = 64ULL << 20;
 constexpr const char* kBundledText = "tales-heldout.txt";
 
-VerifyText random_text(const Model& model, std::size_t count) {
+VerifyText random_text(const LlamaModel& model, std::size_t count) {
     VerifyText text;
     text.source = "pseudo-random tokens (seed 1)";
     text.tokens.reserve(count);
@@ -23,7 +23,7 @@ VerifyText random_text(const Model& model, std::size_t count) {
 
 }  // namespace
 
-Result<VerifyText> verify_text(const Model& model, const std::filesystem::path& model_path,
+Result<VerifyText> verify_text(const LlamaModel& model, const std::filesystem::path& model_path,
                                const std::filesystem::path& file, std::size_t count) {
     std::filesystem::path chosen = file;
     if (chosen.empty()) {

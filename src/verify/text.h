@@ -17,7 +17,7 @@ struct VerifyText {
 
 // Exactly `count` tokens: of `file` (repeated from its start where it is too short), or where that is empty of
 // `tales-heldout.txt` beside the model, or else a fixed pseudo-random sequence, which any model accepts.
-Result<VerifyText> verify_text(const Model& model, const std::filesystem::path& model_path,
+Result<VerifyText> verify_text(const LlamaModel& model, const std::filesystem::path& model_path,
                                const std::filesystem::path& file, std::size_t count);
 
 }  // namespace kvasir

@@ -105,13 +105,21 @@ Status check_options(const VerifyOptions& options) {
     return {};
 }
 
+bool none_of_all(const std::vector<VerifyPass>& passes, const std::function<bool(const Comparison&)>& differs) {
+    return std::ranges::none_of(passes, [&](const VerifyPass& pass) {
+        return differs(pass.local_to_stock) || (pass.swarm_to_stock && differs(*pass.swarm_to_stock)) ||
+               (pass.swarm_to_local && differs(*pass.swarm_to_local));
+    });
+}
+
 }  // namespace
 
-bool VerifyReport::identical() const {
-    return std::ranges::all_of(passes, [](const VerifyPass& pass) {
-        return pass.local_to_stock.identical() && (!pass.swarm_to_stock || pass.swarm_to_stock->identical()) &&
-               (!pass.swarm_to_local || pass.swarm_to_local->identical());
-    });
+bool VerifyReport::logits_identical() const {
+    return none_of_all(passes, [](const Comparison& comparison) { return comparison.positions_different > 0; });
+}
+
+bool VerifyReport::expert_outputs_identical() const {
+    return none_of_all(passes, [](const Comparison& comparison) { return comparison.rows_different > 0; });
 }
 
 Result<VerifyReport> verify(const VerifyOptions& options) {

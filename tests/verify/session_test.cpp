@@ -19,31 +19,31 @@ class StockSession : public testing::Test {
   protected:
     void SetUp() override {
         prepare_llama();
-        Result<std::shared_ptr<const Model>> model = Model::load(kTales);
+        Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::load(kTales);
         ASSERT_TRUE(model) << model.error().message;
         model_ = *model;
         Result<VerifyText> text = verify_text(*model_, kTales, {}, 24);
         ASSERT_TRUE(text) << text.error().message;
         text_ = *text;
     }
-    std::unique_ptr<Session> open(ExpertRecord* record) {
-        SessionOptions options;
+    std::unique_ptr<LlamaSession> open(ExpertRecord* record) {
+        LlamaOptions options;
         options.threads = 2;
         options.context = 64;
         options.batch = 24;
         options.record = record;
-        Result<std::unique_ptr<Session>> session = Session::create(model_, options);
+        Result<std::unique_ptr<LlamaSession>> session = LlamaSession::create(model_, options);
         EXPECT_TRUE(session) << session.error().message;
         return session ? std::move(*session) : nullptr;
     }
 
-    std::shared_ptr<const Model> model_;
+    std::shared_ptr<const LlamaModel> model_;
     VerifyText text_;
 };
 
 TEST_F(StockSession, RecordsEveryExpertRowOfEveryLayer) {
     ExpertRecord record;
-    const std::unique_ptr<Session> session = open(&record);
+    const std::unique_ptr<LlamaSession> session = open(&record);
     ASSERT_TRUE(session);
     Status done = session->decode(text_.tokens);
     ASSERT_TRUE(done) << done.error().message;
@@ -58,8 +58,8 @@ TEST_F(StockSession, RecordsEveryExpertRowOfEveryLayer) {
 
 TEST_F(StockSession, RecordingChangesNoLogitAndClearingForgetsAll) {
     ExpertRecord record;
-    const std::unique_ptr<Session> plain = open(nullptr);
-    const std::unique_ptr<Session> recording = open(&record);
+    const std::unique_ptr<LlamaSession> plain = open(nullptr);
+    const std::unique_ptr<LlamaSession> recording = open(&record);
     ASSERT_TRUE(plain && recording);
     for (int round = 0; round < 2; ++round) {
         plain->clear();
@@ -75,7 +75,7 @@ TEST_F(StockSession, RecordingChangesNoLogitAndClearingForgetsAll) {
 }
 
 TEST_F(StockSession, RefusesABatchThatIsTooLong) {
-    const std::unique_ptr<Session> session = open(nullptr);
+    const std::unique_ptr<LlamaSession> session = open(nullptr);
     ASSERT_TRUE(session);
     EXPECT_FALSE(session->decode(std::vector<Token>(25)));
     EXPECT_FALSE(session->decode({}));
@@ -94,10 +94,10 @@ TEST_F(StockSession, ShortTextIsRepeatedAndNamed) {
     EXPECT_FALSE(verify_text(*model_, "elsewhere/model.gguf", "no/such/file", 10));
 }
 
-TEST(Model, LoadingWhatIsNoModelSaysWhy) {
+TEST(LlamaModel, LoadingWhatIsNoModelSaysWhy) {
     prepare_llama();
     const std::filesystem::path text = std::filesystem::path(KVASIR_MODELS) / "tales-heldout.txt";
-    Result<std::shared_ptr<const Model>> model = Model::load(text);
+    Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::load(text);
     ASSERT_FALSE(model);
     EXPECT_NE(model.error().message.find("tales-heldout.txt"), std::string::npos);
     EXPECT_EQ(model.error().message.find("no reason given"), std::string::npos) << model.error().message;

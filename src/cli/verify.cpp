@@ -1,0 +1,131 @@
+// kvasir verify: proves that the experts' place changes no bit.
+#include "verify/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "backbone/open_backbone.h"
+#include "cli/command.h"
+#include "verify/logging.h"
+
+namespace kvasir::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "Prove for a model that stock llama.cpp, the Kvasir backbone without workers, and the backbone with workers give "
+    "the same bits: every logit at every position and every expert output row.";
+
+constexpr const char* kFooter =
+    "All runs read the same file, in the same batches, with the same threads, without weight repacking. The text is\n"
+    "computed twice: in batches, as a prompt is, and token by token, as an answer is. Where no text is given and no\n"
+    "tales-heldout.txt lies beside the model, pseudo-random tokens serve.\n"
+    "\n"
+    "It compares a model with itself. Whether the file, or a slice, is what was published is the question of\n"
+    "'kvasir publish' and 'kvasir slice --check'. Quality (perplexity) is not measured: equal bits have equal "
+    "quality.\n"
+    "\n"
+    "Examples:\n"
+    "  kvasir verify model.gguf                                the backbone alone against stock llama.cpp\n"
+    "  kvasir verify model.gguf --worker host:7411#WORKER_ID   and with a worker (repeatable)\n"
+    "  kvasir verify big.gguf --tokens 2048 --single-tokens 64 --threads 16 --worker …\n"
+    "  kvasir verify model.gguf --text prose.txt --json        for scripts\n"
+    "Exit codes: 0 identical; 1 a difference; 4 no worker serves, or none computed anything: nothing was proven.";
+
+struct Flags {
+    VerifyOptions verify;
+    BackboneOptions backbone;
+    std::string model;
+    std::string text;
+    std::string manifest;
+    std::string identity;
+    std::uint64_t deadline_ms = 2000;
+    std::uint64_t wait_seconds = 10;
+    bool json = false;
+};
+
+// Workers that don't serve in time are named; one that does is enough to prove something.
+Status await_workers(Dispatcher& dispatcher, std::uint64_t seconds) {
+    if (dispatcher.wait_for_workers(std::chrono::seconds(seconds))) return {};
+    const SwarmStats stats = dispatcher.stats();
+    std::string away;
+    std::size_t serving = 0;
+    for (const WorkerStatus& worker : stats.workers) {
+        if (worker.state == WorkerStatus::State::serving) {
+            ++serving;
+        } else {
+            away += "\n  " + describe_worker(worker);
+        }
+    }
+    if (serving == 0) return fail(ErrorKind::unavailable, "no worker serves, so nothing could be proven:{}", away);
+    fmt::print(stderr, "kvasir: warning: {} of {} workers don't serve; the proof is about the others:{}\n",
+               stats.workers.size() - serving, stats.workers.size(), away);
+    return {};
+}
+
+Result<int> run(Flags flags) {
+    log_to_stderr();
+    flags.backbone.model = flags.model;
+    flags.backbone.manifest = flags.manifest;
+    flags.backbone.identity = flags.identity;
+    flags.backbone.deadline = std::chrono::milliseconds(flags.deadline_ms);
+    flags.verify.model = flags.model;
+    flags.verify.text = flags.text;
+    flags.verify.quiet = flags.json;
+    if (!flags.backbone.workers.empty()) {
+        Result<Backbone> backbone = open_backbone(flags.backbone);
+        if (!backbone) return fail(backbone.error());
+        if (Status waited = await_workers(*backbone->config.dispatcher, flags.wait_seconds); !waited) {
+            return fail(backbone->id ? waited.error().within("our node id is " + to_hex(*backbone->id))
+                                     : waited.error());
+        }
+        flags.verify.dispatcher = backbone->config.dispatcher;
+        flags.verify.manifest = backbone->config.manifest;
+    }
+    Result<VerifyReport> report = verify(flags.verify);
+    if (!report) return fail(report.error());
+    fmt::print("{}", flags.json ? to_json(*report) : table(*report));
+    return report->identical() ? 0 : exit_code(ErrorKind::mismatch);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Action& action) {
+    auto flags = std::make_shared<Flags>();
+    flags->verify.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    CLI::App* command = app.add_subcommand("verify", kDescription);
+    command->footer(kFooter);
+    command->add_option("MODEL", flags->model, "The GGUF model; of a split one, any of its files")->required();
+    command->add_option("--worker", flags->backbone.workers, "HOST:PORT#NODEID of a worker (repeatable)")
+        ->allow_extra_args(false);
+    command->add_option("--text", flags->text, "The text to compute")->type_name("FILE");
+    command->add_option("--tokens", flags->verify.tokens, "Positions computed in batches")
+        ->capture_default_str()
+        ->check(CLI::Range(1U, 10'000'000U));
+    command
+        ->add_option("--single-tokens", flags->verify.single_tokens, "Of these, positions computed one by one as well")
+        ->capture_default_str();
+    command->add_option("--batch", flags->verify.batch, "The most tokens of one batch")
+        ->capture_default_str()
+        ->check(CLI::Range(1U, 4096U));
+    command->add_option("--threads", flags->verify.threads, "Computing threads")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--manifest", flags->manifest, "The model's manifest (default: the one beside it)")
+        ->type_name("FILE");
+    command->add_option("--identity", flags->identity, "This node's key (default: see kvasir identity)")
+        ->type_name("FILE");
+    command->add_option("--wait", flags->wait_seconds, "How long to wait for all workers to serve, in seconds")
+        ->capture_default_str()
+        ->check(CLI::Range(0U, 86'400U));
+    command->add_option("--deadline", flags->deadline_ms, "The longest a call waits for a worker, in milliseconds")
+        ->capture_default_str()
+        ->check(CLI::Range(1U, 3'600'000U));
+    command->add_flag("--insecure-loopback", flags->backbone.insecure_loopback,
+                      "Allow workers on loopback without TLS (HOST:PORT)");
+    command->add_flag("--json", flags->json, "Print the report as JSON, and no progress");
+    command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace kvasir::cli

@@ -1,0 +1,18 @@
+#include "verify/logging.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+namespace kvasir {
+
+void log_to_stderr() {
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    auto logger = std::make_shared<spdlog::logger>("kvasir", sink);
+    logger->set_level(spdlog::level::warn);
+    logger->set_pattern("kvasir: %l: %v");
+    spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace kvasir

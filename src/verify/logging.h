@@ -1,0 +1,9 @@
+// Logging of programs whose standard output is their result.
+#pragma once
+
+namespace kvasir {
+
+// Warnings and errors go to stderr, all else is dropped.
+void log_to_stderr();
+
+}  // namespace kvasir

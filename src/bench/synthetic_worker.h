@@ -1,0 +1,37 @@
+// A real worker process holding every expert of a small synthetic model: what the benchmarks of a worker talk to.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "backbone/dispatcher.h"
+#include "base/child_process.h"
+#include "base/result.h"
+#include "base/temp_directory.h"
+#include "gguf/expert_map.h"
+#include "net/identity.h"
+
+namespace kvasir {
+
+struct SyntheticShape {
+    std::uint64_t hidden = 256;
+    std::uint64_t ff = 256;
+    std::uint32_t experts = 8;  // per layer
+    std::uint32_t layers = 1;
+};
+
+// The process ends, and its files go, with this object.
+struct SyntheticWorker {
+    TempDirectory directory;
+    ExpertMap map;
+    Digest model_id{};
+    std::shared_ptr<const Identity> backbone;  // null without TLS
+    WorkerEndpoint endpoint;
+    std::unique_ptr<ChildProcess> process;
+};
+
+// Makes the model (Q4_K), publishes and slices it, and starts `program worker` on it, ready to serve.
+Result<SyntheticWorker> start_synthetic_worker(const std::filesystem::path& program, const SyntheticShape& shape,
+                                               bool tls);
+
+}  // namespace kvasir

@@ -40,7 +40,7 @@ void delta_net(Builder& b, std::uint32_t layer) {
 // Queries come with a gate for the attention's output, hence twice as wide.
 void gated_attention(Builder& b, std::uint32_t layer) {
     const SynthSpec& s = b.spec();
-    b.matrix(blk(layer, "attn_q.weight"), {s.hidden, 2 * s.heads * s.head_dim});
+    b.matrix(blk(layer, "attn_q.weight"), {s.hidden, 2 * s.head_dim * s.heads});
     b.matrix(blk(layer, "attn_k.weight"), {s.hidden, s.kv_heads * s.head_dim});
     b.matrix(blk(layer, "attn_v.weight"), {s.hidden, s.kv_heads * s.head_dim});
     b.matrix(blk(layer, "attn_output.weight"), {s.heads * s.head_dim, s.hidden});
@@ -86,7 +86,7 @@ struct Mamba {
     std::uint32_t heads;
     std::uint32_t groups;
 
-    std::uint64_t convolved(std::uint64_t state) const { return inner + 2 * groups * state; }
+    std::uint64_t convolved(std::uint64_t state) const { return inner + 2 * state * groups; }
 };
 
 void mamba2(Builder& b, std::uint32_t layer, const Mamba& mamba) {

@@ -67,23 +67,37 @@ void biased_moe_keys(Builder& b) {
 
 // Multi-head latent attention: queries, and keys with values, pass through a narrow layer each.
 struct Latent {
-    std::uint64_t query;
+    std::uint64_t query;  // 0: none
     std::uint64_t key_value;
     std::uint64_t rope;   // of a head, rotated
     std::uint64_t plain;  // of a head, not rotated
 };
 
+// By its size, llama.cpp takes a model for one of the "lite" ones, whose queries do not pass through a narrow layer.
+bool lite(const SynthSpec& s) {
+    return s.layers == 26 || s.layers == 27 || (s.layers == 48 && s.vocab == 128256);
+}
+
 Latent latent_widths(const SynthSpec& s) {
-    return {std::max<std::uint64_t>(32, s.hidden / 4 / 32 * 32), std::max<std::uint64_t>(32, s.hidden / 8 / 32 * 32),
-            s.head_dim / 4 * 2, s.head_dim};
+    return {lite(s) ? 0 : std::max<std::uint64_t>(32, s.hidden / 4 / 32 * 32),
+            std::max<std::uint64_t>(32, s.hidden / 8 / 32 * 32), s.head_dim / 4 * 2, s.head_dim};
+}
+
+void latent_queries(Builder& b, std::uint32_t layer, const Latent& latent) {
+    const std::uint64_t heads = b.spec().heads * (latent.plain + latent.rope);
+    if (latent.query == 0) {
+        b.matrix(blk(layer, "attn_q.weight"), {b.spec().hidden, heads});
+        return;
+    }
+    b.norm(blk(layer, "attn_q_a_norm.weight"), latent.query);
+    b.matrix(blk(layer, "attn_q_a.weight"), {b.spec().hidden, latent.query});
+    b.matrix(blk(layer, "attn_q_b.weight"), {latent.query, heads});
 }
 
 void latent_attention(Builder& b, std::uint32_t layer, const Latent& latent) {
     const SynthSpec& s = b.spec();
-    b.norm(blk(layer, "attn_q_a_norm.weight"), latent.query);
+    latent_queries(b, layer, latent);
     b.norm(blk(layer, "attn_kv_a_norm.weight"), latent.key_value);
-    b.matrix(blk(layer, "attn_q_a.weight"), {s.hidden, latent.query});
-    b.matrix(blk(layer, "attn_q_b.weight"), {latent.query, s.heads * (latent.plain + latent.rope)});
     b.matrix(blk(layer, "attn_kv_a_mqa.weight"), {s.hidden, latent.key_value + latent.rope});
     b.matrix(blk(layer, "attn_k_b.weight"), {latent.plain, latent.key_value, s.heads});
     b.matrix(blk(layer, "attn_v_b.weight"), {latent.key_value, s.head_dim, s.heads});
@@ -94,7 +108,7 @@ void build_deepseek2(Builder& b) {
     const SynthSpec& s = b.spec();
     const Latent latent = latent_widths(s);
     b.set("attention.head_count_kv", std::uint32_t{1});
-    b.set("attention.q_lora_rank", as_u32(latent.query));
+    if (latent.query > 0) b.set("attention.q_lora_rank", as_u32(latent.query));
     b.set("attention.kv_lora_rank", as_u32(latent.key_value));
     b.set("attention.key_length", as_u32(latent.key_value + latent.rope));
     b.set("attention.value_length", as_u32(latent.key_value));

@@ -67,6 +67,7 @@ Status check_bounds(const SynthSpec& s) {
     }
     if (s.experts == 1) return fail(ErrorKind::usage, "--experts is 1; there must be two at least, or none");
     if (s.head_dim % 2 != 0) return fail(ErrorKind::usage, "--head-dim is {}; it must be even", s.head_dim);
+    if (s.hidden % 2 != 0) return fail(ErrorKind::usage, "--hidden is {}; it must be even", s.hidden);
     if (s.heads % s.kv_heads != 0) {
         return fail(ErrorKind::usage, "--heads ({}) must be a multiple of --kv-heads ({})", s.heads, s.kv_heads);
     }

@@ -24,7 +24,7 @@ bool observe(ggml_tensor* tensor, bool ask, void* user) {
     auto* run = static_cast<LlamaRun*>(user);
     const auto [name, layer] = split_name(tensor->name);
     if (name.starts_with("ffn_moe")) run->operations[layer].insert(name);
-    if (name != "ffn_moe_topk") return ask ? false : true;
+    if (name != "ffn_moe_topk") return !ask;
     if (ask) return true;
     for (std::int64_t token = 0; token < tensor->ne[1]; ++token) {
         for (std::int64_t slot = 0; slot < tensor->ne[0]; ++slot) {

@@ -262,6 +262,18 @@ INSTANTIATE_TEST_SUITE_P(All, Smallest, testing::ValuesIn(synth_architectures())
     return name;
 });
 
+// llama.cpp expects other tensors of a DeepSeek model with this many layers.
+TEST_F(Synth, LiteDeepseekRuns) {
+    SynthSpec spec;
+    spec.architecture = "deepseek2";
+    spec.layers = 27;
+    spec.dense_layers = 1;
+    spec.hidden = 64;
+    spec.ff = 32;
+    spec.vocab = 320;
+    expect_sane(run_llama(make(spec), kTokens, kText), spec.vocab);
+}
+
 struct BigCase {
     const char* preset;
     std::uint64_t expert_bytes;  // of the first expert

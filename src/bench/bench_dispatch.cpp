@@ -2,37 +2,12 @@
 
 #include "bench/bench.h"
 #include "bench/synthetic_worker.h"
-#include "expert/engine.h"
 
 namespace kvasir {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr std::chrono::seconds kWorkerPatience{20};
 constexpr double kTargetMicroseconds = 100;
-
-// Nothing may be computed here: the benchmark is of the way to the worker and back.
-class NoLocalExperts : public LocalExperts {
-  public:
-    Status compute(const ExpertCall&, std::span<const Pair>, std::span<float>) override {
-        return fail(ErrorKind::unavailable, "a call went to the local replica instead of the worker");
-    }
-};
-
-Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker) {
-    SwarmConfig config;
-    config.workers = {worker.endpoint};
-    config.identity = worker.backbone;
-    config.model_id = worker.model_id;
-    config.arithmetic = ggml_cpu_arithmetic();
-    config.deadline = std::chrono::seconds(5);
-    Result<std::unique_ptr<Dispatcher>> dispatcher = Dispatcher::create(config);
-    if (!dispatcher) return fail(dispatcher.error());
-    if (!(*dispatcher)->wait_for_workers(kWorkerPatience)) {
-        return fail(ErrorKind::unavailable, "the worker does not serve: {}", (*dispatcher)->stats().workers[0].reason);
-    }
-    return dispatcher;
-}
 
 }  // namespace
 
@@ -61,7 +36,7 @@ Result<BenchReport> bench_dispatch(const DispatchBench& options) {
     double overhead_before = (*dispatcher)->stats().seconds_overhead;
     for (int i = -200; i < options.calls; ++i) {  // the first ones warm up
         auto start = steady_clock::now();
-        if (Status computed = (*dispatcher)->compute(call, nobody); !computed) return fail(computed.error());
+        if (Status computed = (*dispatcher)->compute(call.get(), nobody); !computed) return fail(computed.error());
         double seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
         double overhead = (*dispatcher)->stats().seconds_overhead;
         if (i >= 0) {

@@ -5,19 +5,9 @@
 
 #include "bench/bench.h"
 #include "bench/synthetic_worker.h"
-#include "expert/engine.h"
 
 namespace kvasir {
 namespace {
-
-constexpr std::chrono::seconds kWorkerPatience{20};
-
-class NoLocalExperts : public LocalExperts {
-  public:
-    Status compute(const ExpertCall&, std::span<const Pair>, std::span<float>) override {
-        return fail(ErrorKind::unavailable, "a call went to the local replica instead of the worker");
-    }
-};
 
 // Resident bytes of a process, all kinds of pages.
 std::uint64_t resident_bytes(int pid) {
@@ -30,30 +20,12 @@ std::uint64_t resident_bytes(int pid) {
 
 // Has the worker compute with every expert it holds.
 Status use_all_experts(const SyntheticWorker& worker) {
-    SwarmConfig config;
-    config.workers = {worker.endpoint};
-    config.model_id = worker.model_id;
-    config.arithmetic = ggml_cpu_arithmetic();
-    config.deadline = std::chrono::seconds(30);
-    Result<std::unique_ptr<Dispatcher>> dispatcher = Dispatcher::create(config);
+    Result<std::unique_ptr<Dispatcher>> dispatcher = connect_to(worker);
     if (!dispatcher) return fail(dispatcher.error());
-    if (!(*dispatcher)->wait_for_workers(kWorkerPatience)) {
-        return fail(ErrorKind::unavailable, "the worker does not serve: {}", (*dispatcher)->stats().workers[0].reason);
-    }
     NoLocalExperts nobody;
     for (const ExpertLayer& layer : worker.map.layers) {
-        std::vector<float> row(layer.hidden, 0.25F);
-        std::vector<Pair> pairs;
-        for (std::uint32_t expert = 0; expert < layer.experts; ++expert)
-            pairs.push_back({0, expert});
-        std::vector<float> out(pairs.size() * layer.hidden);
-        ExpertCall call{.layer = layer.layer,
-                        .hidden = static_cast<std::uint32_t>(layer.hidden),
-                        .recipe = layer.recipe,
-                        .rows = row,
-                        .pairs = pairs,
-                        .out = out};
-        if (Status computed = (*dispatcher)->compute(call, nobody); !computed) return computed;
+        OneRowCall call(layer);
+        if (Status computed = (*dispatcher)->compute(call.get(), nobody); !computed) return computed;
     }
     return {};
 }

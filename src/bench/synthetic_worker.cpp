@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "expert/engine.h"
 #include "gguf/manifest.h"
 #include "gguf/slice.h"
 #include "synth/synth.h"
@@ -10,6 +11,7 @@ namespace kvasir {
 namespace {
 
 constexpr std::chrono::seconds kStartDeadline{60};
+constexpr std::chrono::seconds kCallDeadline{30};
 
 SynthSpec specification(const SyntheticShape& shape) {
     SynthSpec spec;
@@ -89,6 +91,36 @@ Result<SyntheticWorker> start_synthetic_worker(const std::filesystem::path& prog
     if (!address) return fail(address.error());
     worker.endpoint.address = *address;
     return worker;
+}
+
+Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker) {
+    SwarmConfig config;
+    config.workers = {worker.endpoint};
+    config.identity = worker.backbone;
+    config.model_id = worker.model_id;
+    config.arithmetic = ggml_cpu_arithmetic();
+    config.deadline = kCallDeadline;
+    Result<std::unique_ptr<Dispatcher>> dispatcher = Dispatcher::create(config);
+    if (!dispatcher) return fail(dispatcher.error());
+    if (!(*dispatcher)->wait_for_workers(kStartDeadline)) {
+        return fail(ErrorKind::unavailable, "the worker does not serve: {}", (*dispatcher)->stats().workers[0].reason);
+    }
+    return dispatcher;
+}
+
+OneRowCall::OneRowCall(const ExpertLayer& layer) : row_(layer.hidden, 0.25F), out_(layer.experts * layer.hidden) {
+    for (std::uint32_t expert = 0; expert < layer.experts; ++expert)
+        pairs_.push_back({0, expert});
+    call_ = {.layer = layer.layer,
+             .hidden = static_cast<std::uint32_t>(layer.hidden),
+             .recipe = layer.recipe,
+             .rows = row_,
+             .pairs = pairs_,
+             .out = out_};
+}
+
+Status NoLocalExperts::compute(const ExpertCall& call, std::span<const Pair>, std::span<float>) {
+    return fail(ErrorKind::unavailable, "layer {}: a call went to the local replica instead of the worker", call.layer);
 }
 
 }  // namespace kvasir

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "backbone/dispatcher.h"
 #include "base/child_process.h"
@@ -33,5 +35,29 @@ struct SyntheticWorker {
 // Makes the model (Q4_K), publishes and slices it, and starts `program worker` on it, ready to serve.
 Result<SyntheticWorker> start_synthetic_worker(const std::filesystem::path& program, const SyntheticShape& shape,
                                                bool tls);
+
+// A dispatcher to which that worker already serves.
+Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker);
+
+// One row asked of every expert of a layer. Not copyable: the call points into it.
+class OneRowCall {
+  public:
+    explicit OneRowCall(const ExpertLayer& layer);
+    OneRowCall(const OneRowCall&) = delete;
+    OneRowCall& operator=(const OneRowCall&) = delete;
+    const ExpertCall& get() const { return call_; }
+
+  private:
+    std::vector<float> row_;
+    std::vector<Pair> pairs_;
+    std::vector<float> out_;
+    ExpertCall call_;
+};
+
+// Nothing may be computed here: the benchmarks are of the worker.
+class NoLocalExperts : public LocalExperts {
+  public:
+    Status compute(const ExpertCall& call, std::span<const Pair> pairs, std::span<float> out) override;
+};
 
 }  // namespace kvasir

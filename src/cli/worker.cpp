@@ -1,0 +1,230 @@
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/command.h"
+#include "gguf/slice.h"
+#include "worker/admission.h"
+#include "worker/cores.h"
+#include "worker/server.h"
+
+namespace kvasir::cli {
+namespace {
+
+using std::chrono::steady_clock;
+
+struct Flags {
+    std::vector<std::filesystem::path> slices;
+    std::string listen = "127.0.0.1:7411";
+    std::vector<std::string> admit;
+    std::filesystem::path admit_file;
+    std::filesystem::path identity = default_identity_path();
+    bool insecure = false;
+    int threads = 0;  // one per physical core
+    int nice = 5;
+    int drain_seconds = 10;
+    bool pin = false;
+    bool check = false;
+    bool json = false;
+};
+
+// SIGTERM and SIGINT, blocked in every thread started from now on and waited for by this one.
+class StopSignals {
+  public:
+    StopSignals() {
+        sigemptyset(&set_);
+        sigaddset(&set_, SIGTERM);
+        sigaddset(&set_, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    }
+    // True if one came within `timeout`.
+    bool wait(std::chrono::seconds timeout) const {
+        const timespec time{timeout.count(), 0};
+        int number = -1;
+        do
+            number = sigtimedwait(&set_, nullptr, &time);
+        while (number < 0 && errno == EINTR);
+        return number > 0;
+    }
+    // From now on a signal ends the process at once.
+    void release() const { pthread_sigmask(SIG_UNBLOCK, &set_, nullptr); }
+
+  private:
+    sigset_t set_{};
+};
+
+Result<ServerOptions> make_options(const Flags& flags) {
+    ServerOptions options;
+    Result<Address> address = parse_address(flags.listen, kDefaultWorkerPort);
+    if (!address) return fail(address.error().within("--listen"));
+    options.listen = *address;
+    options.threads = flags.threads > 0 ? flags.threads : static_cast<int>(physical_cores().size());
+    options.io_threads = options.threads > 4 ? 2 : 1;
+    const bool admits = !flags.admit.empty() || !flags.admit_file.empty();
+    if (flags.insecure) {
+        if (admits) return fail(ErrorKind::usage, "--admit needs TLS: leave --insecure-loopback out");
+        return options;
+    }
+    Result<std::set<NodeId>> admitted = read_admissions(flags.admit, flags.admit_file);
+    if (!admitted) return fail(admitted.error());
+    if (admitted->empty()) {
+        return fail(ErrorKind::usage,
+                    "nobody is admitted: name the backbone with --admit ID (run 'kvasir identity' on the backbone's "
+                    "machine to see its id) or --admit-file FILE");
+    }
+    options.admitted = std::move(*admitted);
+    Result<Identity> identity = Identity::load_or_create(flags.identity);
+    if (!identity) return fail(identity.error());
+    options.identity = std::make_shared<Identity>(std::move(*identity));
+    return options;
+}
+
+Status behave(const Flags& flags, int threads) {
+    if (flags.nice != 0 && setpriority(PRIO_PROCESS, 0, flags.nice) != 0) {
+        spdlog::warn("cannot lower the priority to nice {}", flags.nice);
+    }
+    return flags.pin ? pin_to_cores(threads) : Status{};
+}
+
+Status check_slices(const Flags& flags) {
+    for (const std::filesystem::path& path : flags.slices) {
+        Result<std::uint64_t> checked = check_slice(path, nullptr, false);
+        if (!checked) return fail(checked.error());
+        spdlog::info("{}: {} of weights are as they were cut", path.string(), human_bytes(*checked));
+    }
+    return {};
+}
+
+// The line that says this worker serves; scripts wait for it.
+void print_ready(const Flags& flags, const ServerOptions& options, const Server& server) {
+    const PieceStore& store = server.store();
+    const std::string address = server.local_address().text();
+    const std::string id = options.identity ? to_hex(options.identity->id()) : "";
+    if (flags.json) {
+        const nlohmann::json line = {{"ready", true},
+                                     {"address", address},
+                                     {"id", id.empty() ? nlohmann::json() : nlohmann::json(id)},
+                                     {"experts", store.expert_count()},
+                                     {"weight_bytes", store.weight_bytes()},
+                                     {"model_id", to_hex(store.model_id())},
+                                     {"pieces", describe(store.pieces())},
+                                     {"threads", options.threads}};
+        fmt::print("{}\n", line.dump());
+    } else {
+        fmt::print("ready: listening on {}, {}, {} experts ({}), {} threads; {}; backbones use --worker {}{}\n",
+                   address, id.empty() ? "without TLS" : "node id " + id, human_count(store.expert_count()),
+                   human_bytes(store.weight_bytes()), options.threads, describe(store.pieces()), address,
+                   id.empty() ? "" : "#" + id);
+    }
+    std::fflush(stdout);
+}
+
+// One line per interval in which something was computed.
+void log_rates(const ServerStats& before, const ServerStats& now, double seconds) {
+    const std::uint64_t pairs = now.computed.pairs - before.computed.pairs;
+    if (pairs == 0) return;
+    const double busy = static_cast<double>(now.computed.compute_us - before.computed.compute_us) * 1e-6;
+    const std::uint64_t jobs = now.computed.jobs - before.computed.jobs;
+    const double wait_us = static_cast<double>(now.computed.queue_us - before.computed.queue_us);
+    const double bytes = static_cast<double>(now.computed.weight_bytes - before.computed.weight_bytes);
+    spdlog::info(
+        "{:.0f} pairs/s in {:.0f} requests/s, {:.1f} GB/s of weights while computing, busy {:.0f} %, requests waited "
+        "{} on average, {} backbones",
+        static_cast<double>(pairs) / seconds, static_cast<double>(jobs) / seconds, busy > 0 ? bytes / busy * 1e-9 : 0.0,
+        100 * busy / seconds, human_seconds(wait_us * 1e-6 / static_cast<double>(jobs)), now.sessions);
+}
+
+void serve_until_signal(const Server& server, const StopSignals& signals) {
+    constexpr std::chrono::seconds kInterval{10};
+    ServerStats before = server.stats();
+    steady_clock::time_point then = steady_clock::now();
+    while (!signals.wait(kInterval)) {
+        const ServerStats stats = server.stats();
+        const steady_clock::time_point now = steady_clock::now();
+        log_rates(before, stats, std::chrono::duration<double>(now - then).count());
+        before = stats;
+        then = now;
+    }
+}
+
+Result<int> run(const Flags& flags) {
+    select_exact_kernels();
+    Result<ServerOptions> options = make_options(flags);
+    if (!options) return fail(options.error());
+    if (Status status = behave(flags, options->threads); !status) return fail(status.error());
+
+    // The port first: mapping and checking may take minutes, a taken port is known at once.
+    Result<std::unique_ptr<Server>> server = Server::bind(*options);
+    if (!server) return fail(server.error());
+    if (flags.check) {
+        if (Status status = check_slices(flags); !status) return fail(status.error());
+    }
+    const auto epoch =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch());
+    Result<PieceStore> store = PieceStore::open(flags.slices, static_cast<std::uint64_t>(epoch.count()));
+    if (!store) return fail(store.error());
+    const StopSignals signals;
+    if (Status status = (*server)->serve(std::move(*store)); !status) return fail(status.error());
+    print_ready(flags, *options, **server);
+
+    serve_until_signal(**server, signals);
+    spdlog::info("finishing what was asked (at most {} s; another signal ends it at once)", flags.drain_seconds);
+    signals.release();
+    if (!(*server)->drain(std::chrono::seconds(flags.drain_seconds))) spdlog::warn("some requests were not finished");
+    return 0;
+}
+
+constexpr const char* kFooter =
+    "Serves the experts in its slices to the backbones it admits. One worker serves one model, many layers and "
+    "several\n"
+    "backbones. It prints a line with 'ready' once it serves, and finishes politely on SIGTERM or Ctrl-C.\n"
+    "It computes with one thread per physical core at a lowered priority (--nice), so that it stays out of the way of\n"
+    "other work on the machine.\n"
+    "\nExamples:\n"
+    "  kvasir worker --slice part.gguf --admit BACKBONE_ID                  for a backbone on this machine\n"
+    "  kvasir worker --slice a.gguf b.gguf --listen :7411 --admit-file ids  for backbones on other machines\n"
+    "  kvasir worker --slice part.gguf --insecure-loopback                  without TLS, this machine only\n";
+
+}  // namespace
+
+void add_worker(CLI::App& app, Action& action) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* command = app.add_subcommand("worker", "Serve the experts of slices to backbones");
+    command->add_option("--slice", flags->slices, "Slices made by kvasir slice, or a whole published model")
+        ->required()
+        ->type_name("FILE");
+    command->add_option("--listen", flags->listen, "Where to listen; ':7411' is all interfaces")
+        ->capture_default_str()
+        ->type_name("ADDR");
+    command->add_option("--admit", flags->admit, "Node ids of the backbones to serve")->type_name("ID");
+    command->add_option("--admit-file", flags->admit_file, "A file of node ids, one per line")->type_name("FILE");
+    command->add_option("--identity", flags->identity, "This worker's key file; made where there is none")
+        ->capture_default_str()
+        ->type_name("FILE");
+    command->add_flag("--insecure-loopback", flags->insecure, "No TLS and no admission; on a loopback address only");
+    command->add_option("--threads", flags->threads, "Threads to compute with (default: one per physical core)")
+        ->check(CLI::Range(1, 512))
+        ->type_name("N");
+    command->add_flag("--pin", flags->pin, "Stay on as many physical cores as there are threads");
+    command->add_option("--nice", flags->nice, "How far to stand back behind other programs; 0: not at all")
+        ->check(CLI::Range(0, 19))
+        ->capture_default_str()
+        ->type_name("N");
+    command->add_flag("--check", flags->check, "Re-read and hash all weights before serving");
+    command->add_option("--drain-seconds", flags->drain_seconds, "The most time to finish requests when told to stop")
+        ->check(CLI::Range(0, 3600))
+        ->capture_default_str()
+        ->type_name("S");
+    command->add_flag("--json", flags->json, "Print the ready line as JSON");
+    command->footer(kFooter);
+    command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace kvasir::cli

@@ -406,11 +406,6 @@ bool follows_activation(const ggml_cgraph& graph, const ggml_tensor* node) {
     return activation && std::find(graph.nodes, graph.nodes + graph.n_nodes, input) != graph.nodes + graph.n_nodes;
 }
 
-// Its place among `group`'s nodes, were it there.
-bool covers(const ExpertGroup& group, int index) {
-    return index >= group.first && index <= group.last;
-}
-
 // "blk.<N>.<rest>" → N, and `rest` the remainder.
 std::optional<std::uint32_t> parse_block(std::string_view name, std::string_view& rest) {
     constexpr std::string_view kPrefix = "blk.";
@@ -480,27 +475,33 @@ bool is_expert_scale(const ggml_tensor* scale) {
 
 GroupScan find_expert_groups(const ggml_cgraph& graph) {
     GroupScan scan;
-    std::vector<UnmatchedOp> candidates;
+    std::vector<UnmatchedOp> refused;
+    std::vector<int> others;
     for (int i = 0; i < graph.n_nodes; ++i) {
         const ggml_tensor* node = graph.nodes[i];
         if (node->op != GGML_OP_MUL_MAT_ID || (node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0) continue;
         if (!follows_activation(graph, node)) {
-            candidates.push_back({node, "no down projection that takes its output was found beside it"});
+            others.push_back(i);
             continue;
         }
         Result<ExpertGroup> group = GroupMatcher(graph, node).match();
         if (group) {
             scan.groups.push_back(*group);
         } else {
-            candidates.push_back({node, group.error().message});
+            refused.push_back({node, group.error().message});
         }
     }
-    for (int i = 0; i < graph.n_nodes; ++i) {
-        auto candidate = std::find_if(candidates.begin(), candidates.end(),
-                                      [&](const UnmatchedOp& c) { return c.node == graph.nodes[i]; });
-        bool covered = std::any_of(scan.groups.begin(), scan.groups.end(),
-                                   [&](const ExpertGroup& group) { return covers(group, i); });
-        if (candidate != candidates.end() && !covered) scan.unmatched.push_back(std::move(*candidate));
+    auto covered = [&](int index) {
+        return std::any_of(scan.groups.begin(), scan.groups.end(),
+                           [&](const ExpertGroup& group) { return index >= group.first && index <= group.last; });
+    };
+    for (UnmatchedOp& op : refused) {
+        // The product of a weighted-before layer's rows looks like an activation to its first projections.
+        auto index = std::find(graph.nodes, graph.nodes + graph.n_nodes, op.node) - graph.nodes;
+        if (!covered(static_cast<int>(index))) scan.unmatched.push_back(std::move(op));
+    }
+    for (int index : others) {
+        if (!covered(index)) scan.unmatched.push_back({graph.nodes[index], "nothing beside it completes its group"});
     }
     return scan;
 }

@@ -43,8 +43,8 @@ struct UnmatchedOp {
 };
 
 struct GroupScan {
-    std::vector<ExpertGroup> groups;  // in graph order
-    std::vector<UnmatchedOp> unmatched;
+    std::vector<ExpertGroup> groups;     // in graph order
+    std::vector<UnmatchedOp> unmatched;  // those that begin the explanation first: down projections
 };
 
 // Cheap: linear in the nodes of the graph (a scheduler's split: about ten). The graph must have use counts, as graphs

@@ -2,10 +2,9 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,10 +21,10 @@
 
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
+#include "base/files.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "expert/engine.h"
-#include "net/address.h"
 
 // llama.cpp's server as a function; its library exports it without a header.
 int llama_server(int argc, char** argv);
@@ -60,10 +60,7 @@ std::string server_option(const std::vector<std::string>& arguments, std::string
     return value;
 }
 
-// Tries to bind the port as llama-server will, before minutes go into loading a model.
-Status check_port(const std::vector<std::string>& arguments) {
-    std::string host = server_option(arguments, "--host", "LLAMA_ARG_HOST", "127.0.0.1");
-    std::string port = server_option(arguments, "--port", "LLAMA_ARG_PORT", std::to_string(kServerPort));
+Status check_port(const std::string& host, const std::string& port) {
     if (host.ends_with(".sock")) return {};
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
@@ -73,18 +70,28 @@ Status check_port(const std::vector<std::string>& arguments) {
         return fail(ErrorKind::usage, "cannot listen on {}:{}: {}", host, port, gai_strerror(code));
     }
     std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-    int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (descriptor < 0) return {};  // llama-server will say what is wrong
+    File listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (listener.descriptor() < 0) return {};  // llama-server will say what is wrong
     int yes = 1;
-    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    int error = bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
-    close(descriptor);
-    if (error == 0) return {};
-    if (error == EADDRINUSE) {
+    setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (bind(listener.descriptor(), found->ai_addr, found->ai_addrlen) == 0) return {};
+    if (errno == EADDRINUSE) {
         return fail(ErrorKind::unavailable,
                     "port {} on {} is taken: stop what listens there, or choose another with --port", port, host);
     }
-    return fail(ErrorKind::unavailable, "cannot listen on {}:{}: {}", host, port, std::strerror(error));
+    return fail(ErrorKind::unavailable, "cannot listen on {}:{}: {}", host, port, std::strerror(errno));
+}
+
+// Tries to bind the ports as llama-server will, before minutes go into loading a model.
+Status check_ports(const std::vector<std::string>& arguments) {
+    bool shared = std::find(arguments.begin(), arguments.end(), "--reuse-port") != arguments.end();
+    if (shared) return {};
+    std::istringstream hosts(server_option(arguments, "--host", "LLAMA_ARG_HOST", "127.0.0.1"));
+    std::string port = server_option(arguments, "--port", "LLAMA_ARG_PORT", std::to_string(kServerPort));
+    for (std::string host; std::getline(hosts, host, ',');) {
+        if (Status free = check_port(host, port); !free) return free;
+    }
+    return {};
 }
 
 Result<BackboneOptions> backbone_options(const ServeFlags& flags) {
@@ -173,7 +180,7 @@ void print_summary(const SwarmStats& stats) {
 
 Result<int> serve(const ServeFlags& flags) {
     select_exact_kernels();
-    if (Status free = check_port(flags.server_arguments); !free) return fail(free.error());
+    if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
     Result<BackboneOptions> options = backbone_options(flags);
     if (!options) return fail(options.error());
     Result<Backbone> opened = open_backbone(*options);

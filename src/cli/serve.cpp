@@ -22,6 +22,7 @@
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
 #include "base/files.h"
+#include "base/logging.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "expert/engine.h"
@@ -179,6 +180,7 @@ void print_summary(const SwarmStats& stats) {
 }
 
 Result<int> serve(const ServeFlags& flags) {
+    log_to_stderr();
     select_exact_kernels();
     if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
     Result<BackboneOptions> options = backbone_options(flags);

@@ -8,7 +8,7 @@
 
 #include "backbone/open_backbone.h"
 #include "cli/command.h"
-#include "verify/logging.h"
+#include "base/logging.h"
 
 namespace kvasir::cli {
 namespace {

@@ -1,7 +1,10 @@
 // libggml-kvasir.so: the backend for stock llama.cpp programs, loaded through GGML_BACKEND_PATH.
 //
-//   GGML_BACKEND_PATH=/path/libggml-kvasir.so KVASIR_CONFIG=kvasir.json llama-server -m model.gguf --no-repack ...
+//   GGML_BACKEND_PATH=/path/libggml-kvasir.so KVASIR_CONFIG=kvasir.json
+//       llama-server -m model.gguf --no-repack -ot 'ffn_.*_exps=KVASIR'
 //
+// -ot is what makes llama-server, llama-completion and their kind look at GGML_BACKEND_PATH at all when they have the
+// CPU backend linked in (without it they start without us, and say nothing); llama-bench always looks.
 // KVASIR_CONFIG names a JSON file (parse_backbone_options() has its keys); without it there are no workers, and experts
 // are computed from the mapped file (M0). With LD_PRELOAD set to this library as well, llama.cpp's loader leaves
 // untouched experts on disk (src/cli/lazy_mapping.cpp); --no-warmup then keeps it from touching them all at start.
@@ -15,6 +18,7 @@
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
 #include "base/files.h"
+#include "base/logging.h"
 #include "base/units.h"
 #include "expert/engine.h"
 
@@ -57,6 +61,7 @@ void close_connections() {
 Result<ggml_backend_reg*> load() {
     BackendConfig config;
     if (const char* path = std::getenv("KVASIR_CONFIG"); path != nullptr) {
+        log_to_stderr();
         select_exact_kernels();
         Result<BackendConfig> read = read_config(path);
         if (!read) return fail(read.error());

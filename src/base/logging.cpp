@@ -1,4 +1,4 @@
-#include "verify/logging.h"
+#include "base/logging.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

@@ -1,4 +1,4 @@
-// Logging of programs whose standard output is their result.
+// Logging of programs whose standard output is their result: spdlog's default writes there too.
 #pragma once
 
 namespace kvasir {

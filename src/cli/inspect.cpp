@@ -298,18 +298,25 @@ std::string tensor_list(const ExpertLayer& layer) {
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// "SwiGLU; gate Q4_K, up Q4_K, down Q6_K"
+std::string recipe_and_tensors(const ExpertLayer& layer) {
+    return fmt::format("{}; {}", describe(layer.recipe), tensor_list(layer));
+}
+
 void print_groups(const Report& report) {
-    std::size_t width = 6;
+    std::size_t width = 16;
     bool unknown = false;
     for (const LayerGroup& group : report.summary.groups) {
-        width = std::max(width, describe(std::span<const Range>(group.layers)).size());
+        width = std::max(width, recipe_and_tensors(group.example).size());
         unknown = unknown || group.example.recipe.activation == Activation::unknown;
     }
-    fmt::print("\n{:<{}}  {:>7}  {:>14}  recipe; tensors\n", "layers", width, "experts", "bytes each");
+    const char* what = report.slice ? "pieces" : "layers";
+    fmt::print("\n{}  experts      bytes each  {:<{}}  which\n", what, "recipe; tensors", width);
     for (const LayerGroup& group : report.summary.groups) {
         const ExpertLayer& layer = group.example;
-        fmt::print("{:<{}}  {:>7}  {:>14}  {}; {}\n", describe(std::span<const Range>(group.layers)), width,
-                   layer.experts, human_count(layer.expert_bytes()), describe(layer.recipe), tensor_list(layer));
+        fmt::print("{:>6}  {:>7}  {:>14}  {:<{}}  {}\n", group.layer_count, layer.experts,
+                   human_count(layer.expert_bytes()), recipe_and_tensors(layer), width,
+                   describe(std::span<const Range>(group.layers)));
     }
     if (unknown) {
         fmt::print(
@@ -334,7 +341,7 @@ void print_types(const Report& report) {
 void print_budget(const Report& report) {
     const BudgetFit& fit = report.fit;
     const ExpertMap& map = report.map;
-    const std::string budget = human_bytes(*report.budget);
+    const std::string budget = fmt::format("{} ({} B)", human_bytes(*report.budget), human_count(*report.budget));
     if (fit.experts_at_most == 0) {
         fmt::print("\nA budget of {} holds no expert: the smallest has {}.\n", budget,
                    human_bytes(report.summary.expert_sizes.front().bytes));
@@ -346,9 +353,9 @@ void print_budget(const Report& report) {
             : fmt::format("{} to {}", human_count(fit.experts_at_least), human_count(fit.experts_at_most));
     fmt::print(
         "\nA budget of {} for weights holds {} of {} experts: {} of the experts' bytes, {} of the model's.\n"
-        "{} such worker{} hold every expert once. (A worker needs up to 64 MiB besides its weights.)\n",
+        "{} such worker{} every expert once. (A worker needs up to 64 MiB besides its weights.)\n",
         budget, experts, human_count(map.expert_count()), percent(fit.bytes_at_most, map.expert_bytes),
-        percent(fit.bytes_at_most, map.model_bytes), fit.workers, fit.workers == 1 ? "" : "s");
+        percent(fit.bytes_at_most, map.model_bytes), fit.workers, fit.workers == 1 ? " holds" : "s hold");
 }
 
 void print_text(const Report& report) {

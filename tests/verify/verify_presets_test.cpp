@@ -8,6 +8,7 @@
 
 #include "base/temp_directory.h"
 #include "synth/synth.h"
+#include "verify/local_swarm.h"
 #include "verify/verify.h"
 
 namespace kvasir {
@@ -43,26 +44,42 @@ class VerifyPreset : public testing::TestWithParam<std::string> {
     std::filesystem::path model_;
 };
 
-TEST_P(VerifyPreset, BackboneWithoutWorkersEqualsStock) {
+TEST_P(VerifyPreset, StockBackboneAndSwarmAreIdentical) {
+    Result<std::unique_ptr<LocalSwarm>> swarm = LocalSwarm::start(model_);
+    ASSERT_TRUE(swarm) << swarm.error().message;
+    Result<BackendConfig> connected = (*swarm)->connect();
+    ASSERT_TRUE(connected) << connected.error().message;
     VerifyOptions options;
     options.model = model_;
     options.tokens = 96;
-    options.single_tokens = 24;
+    options.single_tokens = 16;
     options.batch = 40;
-    options.threads = 2;
+    options.threads = 1;
     options.quiet = true;
+    options.dispatcher = connected->dispatcher;
+    options.manifest = connected->manifest;
     Result<VerifyReport> report = verify(options);
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_TRUE(report->identical()) << table(*report);
+
     ASSERT_EQ(report->passes.size(), 2U);
-    for (const VerifyPass& pass : report->passes) {
-        EXPECT_GT(pass.local_to_stock.rows, 0U);
-        EXPECT_TRUE(pass.local_to_stock.layers_unseen.empty()) << table(*report);
-        EXPECT_EQ(pass.local_to_stock.positions_not_finite, 0U);
-        EXPECT_FALSE(pass.swarm_to_stock);
-    }
     EXPECT_EQ(report->passes[0].local_to_stock.positions, 96U);
-    EXPECT_EQ(report->passes[1].local_to_stock.positions, 24U);
+    EXPECT_EQ(report->passes[1].local_to_stock.positions, 16U);
+    std::uint64_t rows = 0;
+    for (const VerifyPass& pass : report->passes) {
+        for (const Comparison& comparison : {pass.local_to_stock, *pass.swarm_to_stock, *pass.swarm_to_local}) {
+            EXPECT_GT(comparison.rows, 0U);
+            EXPECT_TRUE(comparison.layers_unseen.empty()) << table(*report);
+            EXPECT_EQ(comparison.positions_not_finite, 0U);
+        }
+        rows += pass.swarm_to_stock->rows;
+    }
+    EXPECT_EQ(report->pairs, rows);
+    EXPECT_EQ(report->swarm->pairs_remote + report->swarm->pairs_local, report->pairs);
+    EXPECT_GT(report->swarm->pairs_remote, 0U);
+    for (const WorkerStatus& worker : report->swarm->workers) {
+        EXPECT_GT(worker.pairs, 0U) << worker.endpoint.address.text();
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, VerifyPreset, testing::ValuesIn(tiny_presets()), test_name);

@@ -19,17 +19,7 @@ Result<BenchReport> bench_dispatch(const DispatchBench& options) {
     if (!dispatcher) return fail(dispatcher.error());
 
     const ExpertLayer& layer = worker->map.layers.front();
-    std::vector<float> row(options.hidden, 0.25F);
-    std::vector<Pair> pairs;
-    for (std::uint32_t expert = 0; expert < options.used; ++expert)
-        pairs.push_back({0, expert});
-    std::vector<float> out(pairs.size() * options.hidden);
-    ExpertCall call{.layer = layer.layer,
-                    .hidden = static_cast<std::uint32_t>(options.hidden),
-                    .recipe = layer.recipe,
-                    .rows = row,
-                    .pairs = pairs,
-                    .out = out};
+    OneRowCall call(layer);
     NoLocalExperts nobody;
     std::vector<double> whole;
     std::vector<double> beyond;

@@ -8,9 +8,10 @@ namespace {
 // What a peer gets reserved by announcing it; beyond, it must send as much before it gets as much again.
 constexpr std::size_t kFirstReservation = 1 << 20;
 
-// Before a first frame, TLS's alert and handshake records are the likeliest bytes that are no frame of ours.
-bool looks_like_tls(std::span<const std::byte> bytes) {
-    return (bytes[0] == std::byte{0x15} || bytes[0] == std::byte{0x16}) && bytes[1] == std::byte{0x03};
+// TLS's alert and handshake records are the likeliest bytes that are no frame of ours.
+bool looks_like_tls(ByteSpan bytes) {
+    return bytes.size() >= 2 && (bytes[0] == std::byte{0x15} || bytes[0] == std::byte{0x16}) &&
+           bytes[1] == std::byte{0x03};
 }
 
 }  // namespace
@@ -27,6 +28,7 @@ std::span<std::byte> FrameReader::space() {
 Result<std::optional<Frame>> FrameReader::advance(std::size_t count) {
     if (header_filled_ < kFrameHeaderBytes) {
         header_filled_ += count;
+        if (Status ok = check_beginning(); !ok) return fail(ok.error());
         if (header_filled_ < kFrameHeaderBytes) return std::nullopt;
         if (Status ok = begin_payload(); !ok) return fail(ok.error());
     } else {
@@ -36,12 +38,20 @@ Result<std::optional<Frame>> FrameReader::advance(std::size_t count) {
     return complete();
 }
 
-Status FrameReader::begin_payload() {
-    Result<FrameHeader> header = decode_header(header_bytes_, limit_);
-    if (!header && looks_like_tls(header_bytes_)) {
+// Refuses what cannot become a frame without waiting for a whole header: a TLS alert is shorter than one.
+Status FrameReader::check_beginning() const {
+    ByteSpan begun = ByteSpan(header_bytes_).first(header_filled_);
+    if (may_begin_frame(begun)) return {};
+    if (looks_like_tls(begun)) {
         return fail(ErrorKind::invalid,
                     "the peer speaks TLS, this end does not; use --insecure on both ends or neither");
     }
+    return fail(ErrorKind::invalid,
+                "what arrives does not begin like a frame (\"KVF1\"); is the peer another program?");
+}
+
+Status FrameReader::begin_payload() {
+    Result<FrameHeader> header = decode_header(header_bytes_, limit_);
     if (!header) return fail(header.error());
     if (checksums_ && !header->checksummed) {
         return fail(ErrorKind::invalid, "a frame without payload checksum on a connection without TLS");

@@ -26,6 +26,7 @@ class FrameReader {
     std::uint64_t filled() const { return header_filled_ + payload_filled_; }
 
   private:
+    Status check_beginning() const;
     Status begin_payload();
     Result<std::optional<Frame>> complete();
 

@@ -1,6 +1,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <mutex>
@@ -19,6 +20,8 @@ using std::chrono::steady_clock;
 
 // Out of descriptors or memory: the next attempt comes after this pause instead of at once.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// Strangers must not be able to fill the log: so often at most they are written about.
+constexpr std::chrono::seconds kComplaintPause{1};
 
 struct Handlers {
     Listener::Admission admit;
@@ -95,9 +98,10 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
         if (!channel) return spdlog::error("{}: {}", peer, channel.error().message);
 
         std::lock_guard lock(mutex_);
+        if (!acceptor_.is_open()) return;
         std::erase_if(handshakes_, [](const auto& weak) { return weak.expired(); });
-        if (handshakes_.size() >= kMaximumHandshakes || !acceptor_.is_open()) {
-            return spdlog::warn("{}: refused, {} connections are in their handshake", peer, handshakes_.size());
+        if (handshakes_.size() >= kMaximumHandshakes) {
+            return complain(peer, "too many unfinished handshakes");
         }
         handshakes_.push_back(Handshake::start({std::move(socket), std::move(*channel)},
                                                steady_clock::now() + options_.handshake,
@@ -119,13 +123,28 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
             handlers = handlers_;
         }
         if (!handlers) return;  // stopped
-        if (!result) return spdlog::warn("{}: connection refused: {}", peer, result.error().message);
+        if (!result) return complain(peer, result.error().message);
         handlers->on_connection(make_connection(std::move(*result), options_));
+    }
+
+    void complain(const std::string& peer, std::string_view why) {
+        auto now = steady_clock::now().time_since_epoch().count();
+        auto next = next_complaint_.load();
+        if (now < next ||
+            !next_complaint_.compare_exchange_strong(next, now + steady_clock::duration(kComplaintPause).count())) {
+            ++unsaid_;
+            return;
+        }
+        std::uint64_t unsaid = unsaid_.exchange(0);
+        spdlog::warn("{}: connection refused: {}{}", peer, why,
+                     unsaid == 0 ? "" : fmt::format(" (and {} others before)", unsaid));
     }
 
     asio::io_context& context_;
     const std::optional<TlsContext> tls_;
     const ConnectionOptions options_;
+    std::atomic<steady_clock::rep> next_complaint_{steady_clock::duration::min().count()};
+    std::atomic<std::uint64_t> unsaid_{0};
     std::mutex mutex_;  // guards all below; not held while a handler runs
     Tcp::acceptor acceptor_;
     asio::steady_timer pause_;

@@ -143,12 +143,10 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
             case IoState::want_write:
                 return wait(turn, Tcp::socket::wait_write, pump);
             case IoState::closed:
-                end(write_error_ ? *write_error_ : channel_->error());
-                return Step::ended;
             case IoState::failed:
-                end(channel_->error());
-                return Step::ended;
+                break;
         }
+        end(why_ended(got.state));
         return Step::ended;
     }
 
@@ -226,6 +224,13 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
     }
 
     // The rest with mutex_ held.
+
+    Error why_ended(IoState state) const {
+        Error why = write_error_ && state == IoState::closed ? *write_error_ : channel_->error();
+        // A listener with TLS hangs up on what is no TLS without a word.
+        if (!channel_->secure() && bytes_received() == 0) why.message += " before it said anything; does it want TLS?";
+        return why;
+    }
 
     void enqueue(Outgoing outgoing) {
         queued_bytes_ += outgoing.size();

@@ -80,6 +80,10 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
     return header;
 }
 
+bool may_begin_frame(ByteSpan bytes) {
+    return std::memcmp(bytes.data(), &kMagic, std::min(bytes.size(), sizeof(kMagic))) == 0;
+}
+
 std::uint32_t payload_checksum(ByteSpan payload) {
     return checksum(payload);
 }

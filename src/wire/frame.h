@@ -58,6 +58,9 @@ std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header
 // compute and result, kControlPayloadLimit for the others).
 Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> bytes, std::uint64_t payload_limit);
 
+// Whether bytes may be the beginning of a frame, as far as their first four tell.
+bool may_begin_frame(ByteSpan bytes);
+
 std::uint32_t payload_checksum(ByteSpan payload);
 
 }  // namespace kvasir

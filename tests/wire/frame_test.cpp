@@ -91,6 +91,18 @@ TEST(FrameTest, EveryFlippedBitIsNoticed) {
     }
 }
 
+TEST(FrameTest, BeginningsAreTold) {
+    Header good = encode_header(some_header());
+    for (std::size_t length = 0; length <= good.size(); ++length)
+        EXPECT_TRUE(may_begin_frame(ByteSpan(good).first(length)));
+    for (std::size_t at = 0; at < 4; ++at) {
+        Header bad = good;
+        bad[at] ^= std::byte{1};
+        EXPECT_TRUE(may_begin_frame(ByteSpan(bad).first(at)));
+        EXPECT_FALSE(may_begin_frame(ByteSpan(bad).first(at + 1)));
+    }
+}
+
 TEST(FrameTest, RandomBytesAreRefused) {
     std::mt19937_64 random(1);
     for (int i = 0; i < 10'000; ++i) {

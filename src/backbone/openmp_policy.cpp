@@ -8,9 +8,11 @@
 namespace kvasir {
 namespace {
 
-// Some 20 us: longer than the gap between two operations of a graph, much shorter than a time slice. libgomp's own
-// choice spins for milliseconds, which takes the processor from workers on the same machine.
-constexpr const char* kSpinCount = "20000";
+// Long enough for the gap between two operations of a graph, and no longer. Measured with the bundled model on two
+// cores, tokens/s when idle and when seven others want the cores: libgomp's own choice (it spins for milliseconds)
+// 2140 and 5 to 80; 1000: 2110 and 30 to 70; 500: 1970; 200: 1150 and 90 to 290; no spinning (OMP_WAIT_POLICY=passive):
+// 240 and 90 to 550.
+constexpr const char* kSpinCount = "1000";
 
 }  // namespace
 

@@ -29,6 +29,7 @@ class HashRun {
     Result<HashStats> run(int threads, Progress& progress) {
         running_ = threads;
         std::vector<std::jthread> workers;
+        workers.reserve(static_cast<std::size_t>(threads));
         for (int i = 0; i < threads; ++i)
             workers.emplace_back([this] { work(); });
         std::uint64_t shown = 0;

@@ -6,7 +6,7 @@
 
 #include "worker/worker_fixture.h"
 
-namespace kvasir::test {
+namespace kvasir::worker_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST_F(BatcherTest, OneJobsFailureIsAnAnswer) {
 }
 
 }  // namespace
-}  // namespace kvasir::test
+}  // namespace kvasir::worker_test

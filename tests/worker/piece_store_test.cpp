@@ -4,7 +4,7 @@
 
 #include "worker/worker_fixture.h"
 
-namespace kvasir::test {
+namespace kvasir::worker_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST_F(PieceStoreTest, RefusesNothingMissingAndDamaged) {
 }
 
 }  // namespace
-}  // namespace kvasir::test
+}  // namespace kvasir::worker_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace kvasir::test {
+namespace kvasir::worker_test {
 
 namespace {
 
@@ -149,4 +149,4 @@ testing::AssertionResult same_bits(std::span<const float> left, std::span<const 
     return testing::AssertionFailure() << "number " << first - left.begin() << ": " << *first << " and " << *other;
 }
 
-}  // namespace kvasir::test
+}  // namespace kvasir::worker_test

@@ -16,7 +16,7 @@
 #include "worker/batcher.h"
 #include "worker/piece_store.h"
 
-namespace kvasir::test {
+namespace kvasir::worker_test {
 
 inline constexpr std::uint32_t kHidden = 64;
 inline constexpr std::uint32_t kFf = 32;
@@ -67,4 +67,4 @@ class WorkerTest : public testing::Test {
 
 testing::AssertionResult same_bits(std::span<const float> left, std::span<const float> right);
 
-}  // namespace kvasir::test
+}  // namespace kvasir::worker_test

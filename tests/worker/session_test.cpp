@@ -1,0 +1,397 @@
+#include "worker/session.h"
+
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <deque>
+#include <future>
+
+#include "worker/worker_fixture.h"
+
+namespace kvasir::worker_test {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// A connection whose other end is the test.
+class FakeConnection final : public Connection {
+  public:
+    void start(FrameHandler on_frame, CloseHandler on_close) override {
+        on_frame_ = std::move(on_frame);
+        on_close_ = std::move(on_close);
+    }
+    bool send(Frame frame) override {
+        std::scoped_lock lock(mutex_);
+        sent_.push_back(std::move(frame));
+        changed_.notify_all();
+        return true;
+    }
+    void close(Error reason) override {
+        std::scoped_lock lock(mutex_);
+        closed_ = std::move(reason);
+    }
+    void set_payload_limit(std::uint64_t limit) override { payload_limit = limit; }
+    std::optional<NodeId> peer() const override { return std::nullopt; }
+    std::string peer_address() const override { return "127.0.0.1:9"; }
+    std::uint64_t bytes_sent() const override { return 0; }
+    std::uint64_t bytes_received() const override { return received; }
+
+    void deliver(FrameType type, std::uint64_t request, ByteVector payload = {}) {
+        received += kFrameHeaderBytes + payload.size();
+        on_frame_({type, request, std::move(payload)});
+    }
+    void lose() {
+        on_close_({ErrorKind::unavailable, "lost"});
+        on_frame_ = nullptr;
+        on_close_ = nullptr;
+    }
+    Frame next() {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, kLongWait, [this] { return !sent_.empty(); })) {
+            ADD_FAILURE() << "no frame was sent";
+            return {};
+        }
+        Frame frame = std::move(sent_.front());
+        sent_.pop_front();
+        return frame;
+    }
+    bool quiet() {
+        std::scoped_lock lock(mutex_);
+        return sent_.empty();
+    }
+    std::optional<Error> closed() {
+        std::scoped_lock lock(mutex_);
+        return closed_;
+    }
+
+    std::uint64_t payload_limit = 0;
+    std::uint64_t received = 0;
+
+  private:
+    FrameHandler on_frame_;
+    CloseHandler on_close_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Frame> sent_;
+    std::optional<Error> closed_;
+};
+
+class SessionTest : public WorkerTest {
+  protected:
+    SessionTest() {
+        select_exact_kernels();
+        batcher_ = std::move(*Batcher::create(1));
+        context_.store = &store_;
+        context_.batcher = batcher_.get();
+        context_.refusals = &refusals_;
+        context_.build = "worker under test";
+        context_.arithmetic = "test/1";
+        context_.threads = 3;
+        context_.window = 2;
+        context_.payload_limit = 100'000;
+        context_.session_count = [] { return 7U; };
+        session_ = std::make_shared<Session>(connection_, context_);
+        session_->start([this](const auto&) { ++ends_; });
+    }
+    ~SessionTest() override {
+        release();
+        batcher_->stop();
+    }
+
+    Hello hello() const {
+        Hello hello;
+        hello.build = "backbone under test";
+        hello.arithmetics = {"other/1", "test/1"};
+        hello.model_id = store_.model_id();
+        hello.payload_limit = kPayloadLimit;
+        return hello;
+    }
+    void greet() {
+        connection_->deliver(FrameType::hello, 0, encode(hello()));
+        EXPECT_EQ(connection_->next().type, FrameType::welcome);
+    }
+    WireError next_error(std::uint64_t request) {
+        const Frame frame = connection_->next();
+        EXPECT_EQ(frame.type, FrameType::error);
+        EXPECT_EQ(frame.request, request);
+        return decode_error(frame.payload).value_or(WireError{});
+    }
+    void expect_result(std::uint64_t request, const Question& question) {
+        const Frame frame = connection_->next();
+        ASSERT_EQ(frame.type, FrameType::result);
+        EXPECT_EQ(frame.request, request);
+        const auto result = decode_result(frame.payload);
+        ASSERT_TRUE(result);
+        EXPECT_TRUE(same_bits(result->rows, answer(question)));
+    }
+    // What `question` is answered with as a request of a greeted backbone.
+    WireError refusal_of(const Question& question) {
+        connection_->deliver(FrameType::compute, 50, encode(question.compute()));
+        return next_error(50);
+    }
+    // Keeps the batcher's thread busy until release().
+    void block() {
+        std::promise<void> blocking;
+        auto job = make_job(store_, ask(0, 1, 1), [&, this](const Result<ResultBuffer>&) {
+            blocking.set_value();
+            released_.get_future().wait();
+        });
+        blocked_ = true;
+        ASSERT_TRUE(batcher_->submit(std::move(job)));
+        blocking.get_future().wait();
+    }
+    void release() {
+        if (std::exchange(blocked_, false)) released_.set_value();
+    }
+
+    const PieceStore store_ = open_store({write_slice_of(model_, "a.gguf", {{0, 0, 6}, {2, 2, 3}})});
+    std::unique_ptr<Batcher> batcher_;
+    LogThrottle refusals_;
+    SessionContext context_;
+    std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>();
+    std::shared_ptr<Session> session_;
+    int ends_ = 0;
+
+  private:
+    bool blocked_ = false;
+    std::promise<void> released_;
+};
+
+TEST_F(SessionTest, WelcomesABackbone) {
+    connection_->deliver(FrameType::hello, 0, encode(hello()));
+    const Frame frame = connection_->next();
+    ASSERT_EQ(frame.type, FrameType::welcome);
+    const auto welcome = decode_welcome(frame.payload);
+    ASSERT_TRUE(welcome) << welcome.error().message;
+    EXPECT_EQ(welcome->arithmetic, "test/1");
+    EXPECT_EQ(welcome->model_id, store_.model_id());
+    EXPECT_EQ(welcome->epoch, kEpoch);
+    EXPECT_EQ(welcome->pieces, store_.pieces());
+    EXPECT_EQ(welcome->window, 2U);
+    EXPECT_EQ(welcome->threads, 3U);
+    EXPECT_EQ(welcome->payload_limit, 100'000U);
+    EXPECT_EQ(connection_->payload_limit, 100'000U);
+}
+
+TEST_F(SessionTest, RefusesAStrangersHelloByField) {
+    const auto refused = [&](const Hello& hello) {
+        auto connection = std::make_shared<FakeConnection>();
+        auto session = std::make_shared<Session>(connection, context_);
+        session->start(nullptr);
+        connection->deliver(FrameType::hello, 0, encode(hello));
+        const Frame frame = connection->next();
+        EXPECT_EQ(frame.type, FrameType::error);
+        EXPECT_EQ(frame.request, 0U);
+        EXPECT_TRUE(connection->closed());
+        connection->lose();
+        return decode_error(frame.payload).value_or(WireError{});
+    };
+    Hello version = hello();
+    version.oldest_version = version.newest_version = kProtocolVersion + 1;
+    EXPECT_EQ(refused(version).code, WireErrorCode::version);
+    Hello arithmetic = hello();
+    arithmetic.arithmetics = {"other/1", "other/2"};
+    EXPECT_EQ(refused(arithmetic).code, WireErrorCode::arithmetic);
+    EXPECT_THAT(refused(arithmetic).text, HasSubstr("other/1, other/2"));
+    Hello model = hello();
+    model.model_id[0] ^= std::byte{1};
+    EXPECT_EQ(refused(model).code, WireErrorCode::model);
+    EXPECT_THAT(refused(model).text, HasSubstr(to_hex(model.model_id)));
+}
+
+TEST_F(SessionTest, RefusesGarbledAndSecondHellos) {
+    auto connection = std::make_shared<FakeConnection>();
+    auto session = std::make_shared<Session>(connection, context_);
+    session->start(nullptr);
+    connection->deliver(FrameType::hello, 0, ByteVector(3));
+    EXPECT_EQ(connection->next().type, FrameType::error);
+    EXPECT_TRUE(connection->closed());
+    connection->lose();
+
+    greet();
+    connection_->deliver(FrameType::hello, 0, encode(hello()));
+    EXPECT_EQ(next_error(0).code, WireErrorCode::bad_request);
+    EXPECT_TRUE(connection_->closed());
+}
+
+TEST_F(SessionTest, ComputesWhatItHolds) {
+    greet();
+    const Question question = ask(0, 3, 2, 0, 6);
+    connection_->deliver(FrameType::compute, 1, encode(question.compute()));
+    expect_result(1, question);
+    const Question offset = ask(2, 2, 3, 2, 3);
+    connection_->deliver(FrameType::compute, 2, encode(offset.compute()));
+    expect_result(2, offset);
+}
+
+TEST_F(SessionTest, NothingIsComputedBeforeHello) {
+    connection_->deliver(FrameType::compute, 1, encode(ask(0, 1, 1, 0, 6).compute()));
+    EXPECT_EQ(next_error(1).code, WireErrorCode::bad_request);
+}
+
+TEST_F(SessionTest, RefusesBadRequestsByNameAndLivesOn) {
+    greet();
+    Question question = ask(0, 2, 2, 0, 6);
+    question.epoch = kEpoch + 1;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::epoch);
+
+    question = ask(1, 2, 2, 0, 6);
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::not_held);
+    EXPECT_THAT(refusal_of(question).text, HasSubstr("layer 1"));
+
+    question = ask(0, 2, 2, 0, 6);
+    question.pairs.back().expert = 6;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::not_held);
+    EXPECT_THAT(refusal_of(question).text, HasSubstr("expert 6"));
+    question.pairs.back().expert = UINT32_MAX;
+    EXPECT_NE(refusal_of(question).text, "");
+
+    question = ask(0, 2, 2, 0, 6);
+    question.pairs.back().row = 2;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::bad_request);
+
+    question = ask(0, 2, 2, 0, 6);
+    question.hidden = kHidden / 2;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::bad_request);
+    EXPECT_THAT(refusal_of(question).text, HasSubstr("rows of 32"));
+
+    question = ask(0, 2, 2, 0, 6);
+    question.recipe.up_bias = true;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::recipe);
+
+    question = ask(0, 200, 3, 0, 6);
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::too_large);
+
+    connection_->deliver(FrameType::compute, 50, ByteVector(17));
+    EXPECT_EQ(next_error(50).code, WireErrorCode::bad_request);
+    ByteVector cut = encode(ask(0, 2, 2, 0, 6).compute());
+    cut.resize(cut.size() - 4);
+    connection_->deliver(FrameType::compute, 50, cut);
+    EXPECT_EQ(next_error(50).code, WireErrorCode::bad_request);
+    for (FrameType type : {FrameType::result, FrameType::welcome, FrameType::update, FrameType::drain}) {
+        connection_->deliver(type, 50);
+        EXPECT_EQ(next_error(50).code, WireErrorCode::bad_request);
+    }
+
+    EXPECT_FALSE(connection_->closed());
+    question = ask(0, 2, 2, 0, 6);
+    connection_->deliver(FrameType::compute, 51, encode(question.compute()));
+    expect_result(51, question);
+}
+
+TEST_F(SessionTest, EnforcesItsWindowAndDistinctIds) {
+    greet();
+    block();
+    const Question question = ask(0, 1, 2, 0, 6);
+    const ByteVector request = encode(question.compute());
+    connection_->deliver(FrameType::compute, 1, request);
+    connection_->deliver(FrameType::compute, 1, request);
+    EXPECT_EQ(next_error(1).code, WireErrorCode::bad_request);
+    connection_->deliver(FrameType::compute, 2, request);
+    connection_->deliver(FrameType::compute, 3, request);
+    EXPECT_EQ(next_error(3).code, WireErrorCode::overloaded);
+    release();
+    expect_result(1, question);
+    expect_result(2, question);
+    connection_->deliver(FrameType::compute, 3, request);
+    expect_result(3, question);
+}
+
+TEST_F(SessionTest, CancelDropsAndFreesTheWindow) {
+    greet();
+    block();
+    const Question question = ask(0, 1, 2, 0, 6);
+    const ByteVector request = encode(question.compute());
+    connection_->deliver(FrameType::compute, 1, request);
+    connection_->deliver(FrameType::compute, 2, request);
+    connection_->deliver(FrameType::cancel, 1);
+    connection_->deliver(FrameType::cancel, 99);  // unknown: answered long ago
+    connection_->deliver(FrameType::compute, 3, request);
+    EXPECT_EQ(batcher_->waiting(), 2U);
+    release();
+    expect_result(2, question);
+    expect_result(3, question);
+    ASSERT_TRUE(batcher_->wait_idle(kLongWait));
+    EXPECT_TRUE(connection_->quiet());
+}
+
+TEST_F(SessionTest, ALostBackbonesRequestsAreDropped) {
+    greet();
+    block();
+    connection_->deliver(FrameType::compute, 1, encode(ask(0, 1, 2, 0, 6).compute()));
+    EXPECT_EQ(batcher_->waiting(), 1U);
+    connection_->lose();
+    EXPECT_EQ(batcher_->waiting(), 0U);
+    EXPECT_EQ(ends_, 1);
+    session_->tick(Session::Clock::now() + seconds(1000));
+    EXPECT_FALSE(connection_->closed());
+}
+
+TEST_F(SessionTest, AnswersPingsWithItsLoad) {
+    greet();
+    block();
+    connection_->deliver(FrameType::compute, 1, encode(ask(0, 1, 2, 0, 6).compute()));
+    connection_->deliver(FrameType::ping, 9);
+    const Frame frame = connection_->next();
+    EXPECT_EQ(frame.type, FrameType::pong);
+    EXPECT_EQ(frame.request, 9U);
+    const auto pong = decode_pong(frame.payload);
+    ASSERT_TRUE(pong);
+    EXPECT_EQ(pong->queued, 1U);
+    EXPECT_EQ(pong->sessions, 7U);
+}
+
+TEST_F(SessionTest, DrainingRefusesButFinishes) {
+    greet();
+    block();
+    const Question question = ask(0, 1, 2, 0, 6);
+    connection_->deliver(FrameType::compute, 1, encode(question.compute()));
+    session_->drain();
+    EXPECT_EQ(connection_->next().type, FrameType::drain);
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::draining);
+    release();
+    expect_result(1, question);
+}
+
+TEST_F(SessionTest, WhatIsLeftWhenTheBatcherStopsIsRefused) {
+    greet();
+    block();
+    connection_->deliver(FrameType::compute, 1, encode(ask(0, 1, 2, 0, 6).compute()));
+    auto stopping = std::async(std::launch::async, [this] { batcher_->stop(); });
+    EXPECT_EQ(next_error(1).code, WireErrorCode::overloaded);
+    release();
+    stopping.get();
+}
+
+TEST_F(SessionTest, ASilentStrangerIsClosed) {
+    const auto now = Session::Clock::now();
+    session_->tick(now + seconds(5));
+    EXPECT_FALSE(connection_->closed());
+    session_->tick(now + seconds(20));
+    ASSERT_TRUE(connection_->closed());
+    EXPECT_THAT(connection_->closed()->message, HasSubstr("HELLO"));
+}
+
+TEST_F(SessionTest, AnIdleBackboneIsPingedAndADeadOneClosed) {
+    greet();
+    auto now = Session::Clock::now();
+    session_->tick(now);
+    session_->tick(now + seconds(10));
+    EXPECT_TRUE(connection_->quiet());
+    session_->tick(now += seconds(20));
+    EXPECT_EQ(connection_->next().type, FrameType::ping);
+    session_->tick(now + seconds(1));
+    EXPECT_TRUE(connection_->quiet());
+    connection_->deliver(FrameType::pong, 0, encode(Pong{}));
+    session_->tick(now += seconds(40));
+    EXPECT_FALSE(connection_->closed());
+    session_->tick(now + seconds(16));
+    EXPECT_EQ(connection_->next().type, FrameType::ping);
+    session_->tick(now + seconds(50));
+    ASSERT_TRUE(connection_->closed());
+    EXPECT_THAT(connection_->closed()->message, HasSubstr("no sign of life"));
+}
+
+}  // namespace
+}  // namespace kvasir::worker_test

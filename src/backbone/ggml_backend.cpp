@@ -9,6 +9,7 @@
 
 #include "backbone/layer_dispatch.h"
 #include "backbone/lazy_loading.h"
+#include "backbone/memory_budget.h"
 #include "backbone/supported_ops.h"
 
 // ggml's internal backend interface; GGML_BACKEND_API_VERSION below tells ggml which one this was built for.
@@ -46,16 +47,26 @@ ggml_backend_buffer_t allocate_buffer(ggml_backend_buffer_type_t type, std::size
     return adopt(ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size), type);
 }
 
-// Called for each tensor that llama.cpp places in its memory map: the moment when its exact range is known.
-ggml_status init_mapped_tensor(ggml_backend_buffer_t /*buffer*/, ggml_tensor* tensor) {
-    if (tensor->view_src == nullptr) advise_experts(tensor->data, ggml_nbytes(tensor));
+// Called for each tensor that llama.cpp places in its memory map, once all of it is mapped: the moment when the exact
+// range of every tensor is known.
+ggml_status init_mapped_tensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor) {
+    const Backend& backend = *registration_of(ggml_backend_buffer_get_type(buffer)->device).backend;
+    if (tensor->view_src == nullptr && backend.memory_is_short()) advise_experts(tensor->data, ggml_nbytes(tensor));
     return GGML_STATUS_SUCCESS;
 }
 
+// The memory itself is llama.cpp's to unmap.
+void free_mapped_buffer(ggml_backend_buffer_t buffer) {
+    registration_of(ggml_backend_buffer_get_type(buffer)->device).backend->remove_mapped_bytes(buffer->size);
+}
+
 ggml_backend_buffer_t buffer_from_host(ggml_backend_dev_t device, void* data, std::size_t size, std::size_t /*max*/) {
-    ggml_backend_buffer_t buffer =
-        adopt(ggml_backend_cpu_buffer_from_ptr(data, size), &registration_of(device).buffer_type);
-    if (buffer != nullptr) buffer->iface.init_tensor = init_mapped_tensor;
+    Registration& registration = registration_of(device);
+    ggml_backend_buffer_t buffer = adopt(ggml_backend_cpu_buffer_from_ptr(data, size), &registration.buffer_type);
+    if (buffer == nullptr) return nullptr;
+    buffer->iface.init_tensor = init_mapped_tensor;
+    buffer->iface.free_buffer = free_mapped_buffer;
+    registration.backend->add_mapped_bytes(size);
     return buffer;
 }
 
@@ -136,7 +147,9 @@ ggml_backend_device_i device_interface() {
     interface.get_buffer_type = [](ggml_backend_dev_t device) { return &registration_of(device).buffer_type; };
     interface.buffer_from_host_ptr = buffer_from_host;
     interface.supports_op = [](ggml_backend_dev_t device, const ggml_tensor* op) {
-        return is_expert_op(op, &registration_of(device).buffer_type);
+        Registration& registration = registration_of(device);
+        return is_expert_op(op, &registration.buffer_type) &&
+               (registration.backend->claims_groups() || asks_for_placement(op, &registration.buffer_type));
     };
     interface.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
         return ggml_backend_buft_is_host(type);
@@ -157,7 +170,10 @@ ggml_backend_reg_i registration_interface() {
 
 }  // namespace
 
-Backend::Backend(BackendConfig config) : config_(std::make_shared<const BackendConfig>(std::move(config))) {}
+Backend::Backend(BackendConfig config, BackendUse use)
+    : config_(std::make_shared<const BackendConfig>(std::move(config))),
+      memory_(memory_limit()),
+      claims_(use == BackendUse::changing || config_->dispatcher || config_->observer) {}
 
 void Backend::configure(BackendConfig config) {
     auto next = std::make_shared<const BackendConfig>(std::move(config));
@@ -209,12 +225,12 @@ ggml_backend_reg* make_backend_registration(std::shared_ptr<Backend> backend) {
     return &registration->reg;
 }
 
-Result<std::shared_ptr<Backend>> register_backend(BackendConfig config) {
+Result<std::shared_ptr<Backend>> register_backend(BackendConfig config, BackendUse use) {
     if (ggml_backend_reg_by_name(kName) != nullptr) {
         return fail(ErrorKind::usage,
                     "the KVASIR backend is registered in this process already (is GGML_BACKEND_PATH set? unset it)");
     }
-    auto backend = std::make_shared<Backend>(std::move(config));
+    auto backend = std::make_shared<Backend>(std::move(config), use);
     ggml_backend_register(make_backend_registration(backend));
     return backend;
 }

@@ -5,6 +5,7 @@
 // Where llama.cpp looks for GPU devices first (-ngl with a GPU backend), say --override-tensor 'ffn_.*_exps=KVASIR'.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -45,10 +46,18 @@ struct LayerCounters {
     std::uint64_t pairs_local = 0;  // of them asked of the local replica
 };
 
+enum class BackendUse {
+    changing,  // configure() may be called at any time: expert groups always come to the backend
+    // Without dispatcher and observer (M0) the weights lie in the backend's buffers, but ggml's CPU backend computes
+    // them in one piece with the rest of the graph, at exactly its own speed, as long as they fit in memory. (Every
+    // split of a graph costs some 15 us.) configure() may then only let go of a dispatcher.
+    fixed,
+};
+
 // What all backend instances (one per llama_context) of this process share. Thread-safe.
 class Backend {
   public:
-    explicit Backend(BackendConfig config);
+    explicit Backend(BackendConfig config, BackendUse use = BackendUse::changing);
     // Takes effect with the next group; waits for nothing.
     void configure(BackendConfig config);
     std::shared_ptr<const BackendConfig> config() const;
@@ -57,6 +66,14 @@ class Backend {
     void count_undelegated(std::uint64_t operations);
     // By layer; counted with a dispatcher or an observer only.
     std::map<std::uint32_t, LayerCounters> counters() const;
+    // Weights mapped into our buffers; decides how they are read.
+    void add_mapped_bytes(std::uint64_t bytes) { mapped_bytes_ += bytes; }
+    void remove_mapped_bytes(std::uint64_t bytes) { mapped_bytes_ -= bytes; }
+    // The mapped weights take most of the memory that this process may use, or more than there is.
+    bool memory_is_short() const { return mapped_bytes_ > memory_ / 4 * 3; }
+    // Whether expert groups are to be computed by this backend.
+    bool claims_groups() const { return claims_ || memory_is_short(); }
+
     // Expert MUL_MAT_IDs that were in no group, or in one that may not be delegated: left to ggml's CPU backend, with a
     // warning. Zero is the proof that every expert output went through dispatcher and observer.
     std::uint64_t undelegated() const;
@@ -67,6 +84,9 @@ class Backend {
     std::shared_ptr<const BackendConfig> config_;
     std::map<std::uint32_t, LayerCounters> counters_;
     std::uint64_t undelegated_ = 0;
+    const std::uint64_t memory_;
+    const bool claims_;
+    std::atomic<std::uint64_t> mapped_bytes_ = 0;
 };
 
 // ggml's description of the backend, for ggml_backend_register() or a plugin's ggml_backend_init(). Lives as long as
@@ -75,6 +95,6 @@ ggml_backend_reg* make_backend_registration(std::shared_ptr<Backend> backend);
 
 // Registers the backend with ggml in this process. Call once, before any model is loaded; a second call is
 // ErrorKind::usage (use Backend::configure).
-Result<std::shared_ptr<Backend>> register_backend(BackendConfig config);
+Result<std::shared_ptr<Backend>> register_backend(BackendConfig config, BackendUse use = BackendUse::changing);
 
 }  // namespace kvasir

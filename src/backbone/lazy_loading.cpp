@@ -7,8 +7,8 @@
 namespace kvasir {
 namespace {
 
-// Some tokens' worth of layers: a model that has become resident is soon left alone.
-constexpr int kCalmCalls = 512;
+// About a token's worth of layers: a model that has become resident is soon left alone.
+constexpr int kCalmCalls = 64;
 
 std::uintptr_t page_size() {
     static const auto size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

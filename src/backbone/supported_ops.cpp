@@ -1,5 +1,8 @@
 #include "backbone/supported_ops.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "backbone/expert_group.h"
 
 namespace kvasir {
@@ -57,6 +60,12 @@ bool is_expert_op(const ggml_tensor* op, ggml_backend_buffer_type_t ours) {
         default:
             return is_expert_value(op, ours, 0);
     }
+}
+
+bool asks_for_placement(const ggml_tensor* op, ggml_backend_buffer_type_t ours) {
+    return std::any_of(std::begin(op->src), std::end(op->src), [&](const ggml_tensor* source) {
+        return is_ours(source, ours) && source->buffer != nullptr && ggml_backend_buffer_get_size(source->buffer) == 0;
+    });
 }
 
 }  // namespace kvasir

@@ -12,4 +12,7 @@ namespace kvasir {
 // sum over experts among it.
 bool is_expert_op(const ggml_tensor* op, ggml_backend_buffer_type_t ours);
 
+// Whether llama.cpp asks where to put a weight: its buffer is of type `ours` and has no bytes.
+bool asks_for_placement(const ggml_tensor* op, ggml_backend_buffer_type_t ours);
+
 }  // namespace kvasir

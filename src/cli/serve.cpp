@@ -197,7 +197,7 @@ Result<int> serve(const ServeFlags& flags) {
         fmt::print(stderr, "kvasir: no workers: all {} experts are computed here\n",
                    human_count(opened->map.expert_count()));
     }
-    Result<std::shared_ptr<Backend>> backend = register_backend(std::move(opened->config));
+    Result<std::shared_ptr<Backend>> backend = register_backend(std::move(opened->config), BackendUse::fixed);
     if (!backend) return fail(backend.error());
     if (!dispatcher) return run_server(flags);
     int code = 0;

@@ -67,7 +67,7 @@ Result<ggml_backend_reg*> load() {
         if (!read) return fail(read.error());
         config = std::move(*read);
     }
-    loaded_backend() = std::make_shared<Backend>(std::move(config));
+    loaded_backend() = std::make_shared<Backend>(std::move(config), BackendUse::fixed);
     if (std::atexit(close_connections) != 0) return fail(ErrorKind::internal, "atexit() failed");
     return make_backend_registration(loaded_backend());
 }

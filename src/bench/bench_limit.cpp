@@ -77,7 +77,7 @@ Result<std::string> limited_run(const LimitBench& options, bool stock) {
     auto start = steady_clock::now();
     prepare_llama();
     if (!stock) {
-        if (auto registered = register_backend({}); !registered) return fail(registered.error());
+        if (auto registered = register_backend({}, BackendUse::fixed); !registered) return fail(registered.error());
     }
     Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::load(options.model);
     if (!model) return fail(model.error());

@@ -51,7 +51,7 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     if (!stock_model) return fail(stock_model.error());
     Result<std::unique_ptr<LlamaSession>> stock = LlamaSession::create(*stock_model, settings);
     if (!stock) return fail(stock.error());
-    if (auto registered = register_backend({}); !registered) return fail(registered.error());
+    if (auto registered = register_backend({}, BackendUse::fixed); !registered) return fail(registered.error());
     Result<std::shared_ptr<const LlamaModel>> our_model = LlamaModel::load(options.model);
     if (!our_model) return fail(our_model.error());
     Result<std::unique_ptr<LlamaSession>> ours = LlamaSession::create(*our_model, settings);

@@ -7,10 +7,10 @@
 
 namespace kvasir {
 
-void log_to_stderr() {
+void log_to_stderr(LogLevel level) {
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
     auto logger = std::make_shared<spdlog::logger>("kvasir", sink);
-    logger->set_level(spdlog::level::warn);
+    logger->set_level(level == LogLevel::errors ? spdlog::level::err : spdlog::level::warn);
     logger->set_pattern("kvasir: %l: %v");
     spdlog::set_default_logger(std::move(logger));
 }

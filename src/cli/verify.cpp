@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "backbone/open_backbone.h"
-#include "cli/command.h"
 #include "base/logging.h"
+#include "cli/command.h"
 
 namespace kvasir::cli {
 namespace {
@@ -65,7 +65,7 @@ Status await_workers(Dispatcher& dispatcher, std::uint64_t seconds) {
 }
 
 Result<int> run(Flags flags) {
-    log_to_stderr();
+    log_to_stderr(LogLevel::warnings);
     flags.backbone.model = flags.model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;

@@ -65,7 +65,7 @@ Status await_workers(Dispatcher& dispatcher, std::uint64_t seconds) {
 }
 
 Result<int> run(Flags flags) {
-    log_to_stderr(LogLevel::warnings);
+    log_to_stderr();
     flags.backbone.model = flags.model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;

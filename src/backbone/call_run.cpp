@@ -107,7 +107,6 @@ class CallRun {
     };
 
     CallPlan plan();
-    void explore_local(CallPlan& plan) const;
     void split_into_shares(CallPlan& plan);
     bool ask(std::uint32_t share, std::uint32_t worker, std::uint64_t epoch);
     SteadyTime patience(std::uint32_t share, SteadyTime deadline) const;
@@ -117,6 +116,7 @@ class CallRun {
     bool ask_replica(std::uint32_t share);
     std::optional<Quote> best_replica(std::uint32_t share) const;
     Status compute_here(std::span<const std::uint32_t> loose, std::span<const std::uint32_t> shares);
+    void measure_local();
     Status compute_into(std::span<const Pair> pairs, std::span<float> out);
     void withdraw();
     void count(CallTally& tally) const;
@@ -145,6 +145,7 @@ Status CallRun::run(CallTally& tally) {
         if (!ask(share, shares_[share].worker, shares_[share].epoch)) unasked.push_back(share);
     }
     Status status = compute_here(planned.local, unasked);
+    measure_local();
     if (status) status = settle();
     board_->close();
     withdraw();
@@ -162,26 +163,8 @@ CallPlan CallRun::plan() {
         quotes.push_back(*quote);
     }
     PlanRequest request{call_.layer, call_.pairs, quotes, std::nullopt};
-    bool explore = false;
-    if (!context_.prefer_remote) {
-        explore = context_.local_cost.stale();
-        if (!explore && context_.local_cost.measured()) request.local = context_.local_cost.line(pairs);
-    }
-    CallPlan plan = plan_call(request, *book_);
-    if (explore && plan.local.empty()) explore_local(plan);
-    return plan;
-}
-
-// Takes one expert from the workers, to learn what it costs here.
-void CallRun::explore_local(CallPlan& plan) const {
-    if (plan.remote.empty()) return;
-    std::vector<std::uint32_t>& from = plan.remote.front().pairs;
-    std::uint32_t expert = call_.pairs[from.front()].expert;
-    auto first = std::stable_partition(from.begin(), from.end(),
-                                       [&](std::uint32_t index) { return call_.pairs[index].expert != expert; });
-    plan.local.assign(first, from.end());
-    from.erase(first, from.end());
-    if (from.empty()) plan.remote.erase(plan.remote.begin());
+    if (!context_.prefer_remote && context_.local_cost.measured()) request.local = context_.local_cost.line(pairs);
+    return plan_call(request, *book_);
 }
 
 // A share per worker, or several where one request can't hold all its pairs.
@@ -331,6 +314,16 @@ Status CallRun::compute_here(std::span<const std::uint32_t> loose, std::span<con
     }
     context_.scratch.give_back(std::move(rows));
     return status;
+}
+
+// Where nothing was computed here for long, one expert is, for the sake of knowing what that costs; the workers are
+// being waited for meanwhile.
+void CallRun::measure_local() {
+    if (context_.prefer_remote || !context_.local_cost.stale()) return;
+    Pair pair = call_.pairs[board_->pairs(0).front()];
+    std::vector<float> row(call_.hidden);
+    // An error here is one only where the row is needed.
+    (void)compute_into(std::span(&pair, 1), row);
 }
 
 Status CallRun::compute_into(std::span<const Pair> pairs, std::span<float> out) {

@@ -82,11 +82,10 @@ LatencyModel::Line LatencyModel::line(std::uint32_t pairs) const {
     return {base.fixed * level_, base.per_pair * level_};
 }
 
-double LatencyModel::deadline(std::uint32_t pairs, double floor, double cap) const {
+double LatencyModel::overdue(double part, std::uint32_t pairs, double floor, double cap) const {
     if (samples_ < kSamplesForDeadline) return cap;
-    double usual = std::max(level_, quantile(ratios_.data(), recent_count(), 0.95));
-    double wanted = std::max(kDeadlineFactor * usual * shape(pairs).at(pairs), floor);
-    return std::min(wanted, cap);
+    double usual = quantile(ratios_.data(), recent_count(), part);
+    return std::min(std::max(kDeadlineFactor * usual * shape(pairs).at(pairs), floor), cap);
 }
 
 double LatencyModel::median() const {

@@ -11,7 +11,6 @@ namespace {
 using std::chrono::duration;
 using std::chrono::duration_cast;
 using std::chrono::steady_clock;
-using State = WorkerStatus::State;
 
 // What a request or result needs besides its rows and pairs, generously.
 constexpr std::uint64_t kMessageOverhead = 4096;
@@ -39,22 +38,6 @@ bool is_refusal(ErrorKind kind) {
 bool is_refusal(WireErrorCode code) {
     return code == WireErrorCode::version || code == WireErrorCode::arithmetic || code == WireErrorCode::model ||
            code == WireErrorCode::not_admitted;
-}
-
-const char* state_name(State state) {
-    switch (state) {
-        case State::connecting:
-            return "not connected";
-        case State::serving:
-            return "serving";
-        case State::set_aside:
-            return "set aside";
-        case State::draining:
-            return "draining";
-        case State::refused:
-            return "refused";
-    }
-    return "?";
 }
 
 }  // namespace
@@ -193,11 +176,12 @@ void WorkerLink::stop() {
 }
 
 void WorkerLink::finish(Aftermath& after) {
+    // Whoever learns of a failure must find the new state of things.
+    if (after.changed) changed_();
     for (const Request& request : after.failed) {
         if (request.handler) request.handler->failed(request.ticket);
     }
     if (after.to_close) after.to_close->close(after.reason);
-    if (after.changed) changed_();
 }
 
 void WorkerLink::watch_liveness(SteadyTime now, Aftermath& after) {
@@ -488,9 +472,10 @@ void WorkerLink::good_answer(const Request& request, bool probe, double compute,
     last_answer_ = now;
     lost_in_a_row_ = 0;
     if (probe && on_probation_) {
-        double deadline =
-            latency_.deadline(request.pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
-        if (latency > deadline) return set_aside("answers too slowly", now);
+        // By the median: or else a few slow probes would make slowness the rule.
+        double tolerable =
+            latency_.tolerable(request.pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
+        if (latency > tolerable) return set_aside("answers too slowly", now);
         on_probation_ = false;
         reason_.clear();
     }
@@ -542,57 +527,6 @@ void WorkerLink::send_probe(const Probe& probe, SteadyTime now) {
 
 void WorkerLink::drop_layer(std::uint32_t layer) {
     std::erase_if(pieces_, [layer](const Piece& piece) { return piece.layer == layer; });
-}
-
-// ---- reports -------------------------------------------------------------------------------------------------------
-
-State WorkerLink::state() const {
-    if (phase_ != Phase::up) return refused_ ? State::refused : State::connecting;
-    if (draining_) return State::draining;
-    return on_probation_ ? State::set_aside : State::serving;
-}
-
-void WorkerLink::announce(Aftermath& after) {
-    State now = state();
-    if (now == announced_ && reason_ == announced_reason_) return;
-    announced_ = now;
-    announced_reason_ = reason_;
-    after.changed = true;
-    if (phase_ == Phase::stopped) return;
-    if (now == State::serving) {
-        spdlog::info("worker {}: serving {}", name_, describe(pieces_));
-    } else {
-        spdlog::warn("worker {}: {}: {}", name_, state_name(now), reason_);
-    }
-}
-
-ReplicaBook::Entry WorkerLink::pieces() const {
-    std::scoped_lock lock(mutex_);
-    return {0, epoch_, phase_ == Phase::up && !draining_ ? pieces_ : std::vector<Piece>()};
-}
-
-WorkerStatus WorkerLink::status() const {
-    std::scoped_lock lock(mutex_);
-    WorkerStatus status;
-    status.endpoint = config_.endpoint;
-    status.state = state();
-    status.reason = reason_;
-    for (const Piece& piece : pieces_)
-        status.experts_held += piece.count;
-    status.pairs = pairs_used_;
-    status.failures = failures_;
-    status.latency_ms = latency_.median() * 1e3;
-    return status;
-}
-
-std::uint64_t WorkerLink::bytes_sent() const {
-    std::scoped_lock lock(mutex_);
-    return earlier_sent_ + (connection_ ? connection_->bytes_sent() : 0);
-}
-
-std::uint64_t WorkerLink::bytes_received() const {
-    std::scoped_lock lock(mutex_);
-    return earlier_received_ + (connection_ ? connection_->bytes_received() : 0);
 }
 
 double WorkerLink::jitter(double time) {

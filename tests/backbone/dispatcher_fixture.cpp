@@ -361,6 +361,7 @@ SwarmConfig test_config(const std::vector<const FakeWorker*>& workers, milliseco
     config.timing.refused_retry = milliseconds(100);
     config.timing.set_aside_first = milliseconds(10);
     config.timing.set_aside_longest = milliseconds(100);
+    config.timing.refresh = milliseconds(20);
     config.timing.shortest_deadline = std::min(deadline, milliseconds(1000));
     return config;
 }

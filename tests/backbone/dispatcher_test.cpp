@@ -178,7 +178,11 @@ class DispatcherFault : public ::testing::TestWithParam<std::tuple<Fault, bool>>
 // Whatever a lone worker does wrong: no bit changes, and once it behaves it serves again.
 TEST_P(DispatcherFault, ChangesNoBitAndIsForgiven) {
     auto [fault, tls] = GetParam();
-    auto fake = worker({{0, 0, 8}}, tls);
+    FakeWorker::Options options;
+    options.pieces = {{0, 0, 8}};
+    options.tls = tls;
+    options.lateness = 2 * kImpatient;
+    auto fake = std::make_unique<FakeWorker>(options);
     auto dispatcher = make_dispatcher(test_config({fake.get()}, kImpatient));
     ASSERT_TRUE(dispatcher->wait_for_workers(minutes(1)));
     FakeLocal local;

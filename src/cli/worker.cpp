@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/command.h"
@@ -93,9 +94,20 @@ Status behave(const Flags& flags, int threads) {
     return flags.pin ? pin_to_cores(threads) : Status{};
 }
 
+// A whole model's digests are in the manifest beside it, a slice's in the slice.
+Result<std::optional<Manifest>> manifest_beside(const std::filesystem::path& model) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(manifest_path(model), ignored)) return std::nullopt;
+    Result<Manifest> manifest = load_manifest(manifest_path(model));
+    if (!manifest) return fail(manifest.error());
+    return std::move(*manifest);
+}
+
 Status check_slices(const Flags& flags) {
     for (const std::filesystem::path& path : flags.slices) {
-        Result<std::uint64_t> checked = check_slice(path, nullptr, false);
+        Result<std::optional<Manifest>> manifest = manifest_beside(path);
+        if (!manifest) return fail(manifest.error());
+        Result<std::uint64_t> checked = check_slice(path, *manifest ? &**manifest : nullptr, false);
         if (!checked) return fail(checked.error());
         spdlog::info("{}: {} of weights are as they were cut", path.string(), human_bytes(*checked));
     }
@@ -154,8 +166,15 @@ void serve_until_signal(const Server& server, const StopSignals& signals) {
     }
 }
 
+// A worker runs for weeks, unwatched: its log tells what it did, and when.
+void log_as_a_service() {
+    spdlog::set_level(spdlog::level::info);
+    spdlog::set_pattern("%Y-%m-%d %H:%M:%S kvasir: %l: %v");
+}
+
 Result<int> run(const Flags& flags) {
     select_exact_kernels();
+    log_as_a_service();
     Result<ServerOptions> options = make_options(flags);
     if (!options) return fail(options.error());
     if (Status status = behave(flags, options->threads); !status) return fail(status.error());

@@ -14,7 +14,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::asio::ip::tcp;
 
-HttpAnswer exchange(std::uint16_t port, const http::request<http::string_body>& request) {
+HttpAnswer ask(std::uint16_t port, const http::request<http::string_body>& request) {
     boost::asio::io_context context;
     beast::tcp_stream stream(context);
     HttpAnswer answer;
@@ -44,7 +44,7 @@ http::request<http::string_body> make_request(http::verb verb, const std::string
 }  // namespace
 
 HttpAnswer http_get(std::uint16_t port, const std::string& target) {
-    return exchange(port, make_request(http::verb::get, target));
+    return ask(port, make_request(http::verb::get, target));
 }
 
 HttpAnswer http_post(std::uint16_t port, const std::string& target, const std::string& json) {
@@ -52,7 +52,7 @@ HttpAnswer http_post(std::uint16_t port, const std::string& target, const std::s
     request.set(http::field::content_type, "application/json");
     request.body() = json;
     request.prepare_payload();
-    return exchange(port, request);
+    return ask(port, request);
 }
 
 bool wait_until_healthy(std::uint16_t port) {

@@ -132,8 +132,10 @@ class TlsChannel final : public Channel {
         int outcome = SSL_do_handshake(ssl_.get());
         IoState state = outcome == 1 ? IoState::done : classify(outcome);
         IoState sent = flush();  // also the alert that says why it failed
-        if (state == IoState::failed || state == IoState::closed || sent == IoState::done) return state;
-        return sent;
+        if (state == IoState::failed || state == IoState::closed) return state;
+        if (sent != IoState::done) return sent;
+        if (state == IoState::done) check_ = nullptr;  // it may own what owns this connection
+        return state;
     }
 
     IoResult read(std::span<std::byte> into) override {

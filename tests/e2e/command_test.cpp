@@ -38,17 +38,21 @@ TEST_F(CommandTest, InspectTellsTheGeometry) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     nlohmann::json report = nlohmann::json::parse(outcome.out);
     EXPECT_EQ(report.at("architecture"), "qwen3moe");
-    EXPECT_EQ(report.at("experts_total"), 192);
+    EXPECT_EQ(report.at("experts"), 192);
+    EXPECT_EQ(report.at("expert_bytes"), 22'315'008);
     EXPECT_THAT(kvasir({"inspect", model(), "--budget", "4MiB"}).out, HasSubstr("192"));
 }
 
 TEST_F(CommandTest, InspectPrintsTheDesignsTableForThe122B) {
-    Outcome made = kvasir({"synth", "--preset", "qwen3.5-122b", "--header-only", "-o", file("header.gguf")});
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    Outcome outcome = kvasir({"inspect", file("header.gguf")});
-    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_THAT(outcome.out, HasSubstr("12,544"));
-    EXPECT_THAT(outcome.out, HasSubstr("5,308,416"));
+    for (const auto& [preset, share] : {std::pair{"qwen3.5-122b", "85.6 %"}, {"qwen3.5-122b-q4_k_m", "92.0 %"}}) {
+        Outcome made = kvasir({"synth", "--preset", preset, "--header-only", "-o", file("header.gguf")});
+        ASSERT_EQ(made.exit_code, 0) << made.err;
+        Outcome outcome = kvasir({"inspect", file("header.gguf")});
+        ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+        EXPECT_THAT(outcome.out, HasSubstr("12,544"));
+        EXPECT_THAT(outcome.out, HasSubstr("5,308,416"));
+        EXPECT_THAT(outcome.out, HasSubstr(share));
+    }
 }
 
 TEST_F(CommandTest, WrongUseIsExplainedWithExitCode2) {

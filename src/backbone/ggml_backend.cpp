@@ -215,14 +215,17 @@ void Backend::reset_counters() {
     undelegated_ = 0;
 }
 
-ggml_backend_reg* make_backend_registration(std::shared_ptr<Backend> backend) {
-    // Kept for good, as ggml's registry keeps its pointers.
-    auto* registration = new Registration;
+void DestroyRegistration::operator()(ggml_backend_reg* registration) const {
+    delete static_cast<Registration*>(registration->context);
+}
+
+RegistrationPtr make_backend_registration(std::shared_ptr<Backend> backend) {
+    auto registration = std::make_unique<Registration>();
     registration->backend = std::move(backend);
-    registration->reg = {GGML_BACKEND_API_VERSION, registration_interface(), registration};
-    registration->device = {device_interface(), &registration->reg, registration};
-    registration->buffer_type = {buffer_type_interface(), &registration->device, registration};
-    return &registration->reg;
+    registration->reg = {GGML_BACKEND_API_VERSION, registration_interface(), registration.get()};
+    registration->device = {device_interface(), &registration->reg, registration.get()};
+    registration->buffer_type = {buffer_type_interface(), &registration->device, registration.get()};
+    return RegistrationPtr(&registration.release()->reg);
 }
 
 Result<std::shared_ptr<Backend>> register_backend(BackendConfig config, BackendUse use) {
@@ -231,7 +234,7 @@ Result<std::shared_ptr<Backend>> register_backend(BackendConfig config, BackendU
                     "the KVASIR backend is registered in this process already (is GGML_BACKEND_PATH set? unset it)");
     }
     auto backend = std::make_shared<Backend>(std::move(config), use);
-    ggml_backend_register(make_backend_registration(backend));
+    ggml_backend_register(make_backend_registration(backend).release());
     return backend;
 }
 

@@ -89,9 +89,14 @@ class Backend {
     std::atomic<std::uint64_t> mapped_bytes_ = 0;
 };
 
-// ggml's description of the backend, for ggml_backend_register() or a plugin's ggml_backend_init(). Lives as long as
-// the process, because ggml's registry has no way to give it back.
-ggml_backend_reg* make_backend_registration(std::shared_ptr<Backend> backend);
+struct DestroyRegistration {
+    void operator()(ggml_backend_reg* registration) const;
+};
+using RegistrationPtr = std::unique_ptr<ggml_backend_reg, DestroyRegistration>;
+
+// ggml's description of the backend, for ggml_backend_register() or a plugin's ggml_backend_init(). Those keep the
+// pointer for good, so release() it to them.
+RegistrationPtr make_backend_registration(std::shared_ptr<Backend> backend);
 
 // Registers the backend with ggml in this process. Call once, before any model is loaded; a second call is
 // ErrorKind::usage (use Backend::configure).

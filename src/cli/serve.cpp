@@ -130,8 +130,9 @@ class WorkerReporter {
   private:
     void run() {
         std::unique_lock lock(mutex_);
-        while (!changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; }))
+        do {
             report();
+        } while (!changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; }));
     }
 
     void report() {

@@ -69,7 +69,7 @@ Result<ggml_backend_reg*> load() {
     }
     loaded_backend() = std::make_shared<Backend>(std::move(config), BackendUse::fixed);
     if (std::atexit(close_connections) != 0) return fail(ErrorKind::internal, "atexit() failed");
-    return make_backend_registration(loaded_backend());
+    return make_backend_registration(loaded_backend()).release();
 }
 
 }  // namespace

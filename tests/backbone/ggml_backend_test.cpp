@@ -152,7 +152,8 @@ class GgmlBackendTest : public ::testing::Test {
   protected:
     GgmlBackendTest()
         : backend(std::make_shared<Backend>(BackendConfig{})),
-          device(ggml_backend_reg_dev_get(make_backend_registration(backend), 0)),
+          registration(make_backend_registration(backend)),
+          device(ggml_backend_reg_dev_get(registration.get(), 0)),
           ours(ggml_backend_dev_init(device, nullptr)),
           cpu(ggml_backend_cpu_init()) {
         ggml_backend_cpu_set_n_threads(cpu.get(), 2);
@@ -167,6 +168,7 @@ class GgmlBackendTest : public ::testing::Test {
     Layer layer(const Recipe& recipe, const MoeShape& shape) { return {recipe, shape, {ours.get(), cpu.get()}}; }
 
     std::shared_ptr<Backend> backend;
+    RegistrationPtr registration;
     ggml_backend_dev_t device;
     BackendPtr ours;
     BackendPtr cpu;
@@ -235,6 +237,23 @@ TEST_F(GgmlBackendTest, TakesTheWholeGroupAndNothingElseInOneSplit) {
         EXPECT_EQ(made.owner(made.moe.hidden), ours.get());
         EXPECT_EQ(made.owner(made.moe.weighted), cpu.get());
     }
+}
+
+TEST_F(GgmlBackendTest, KeepsOnlyTheWeightsWhereNobodyEverListens) {
+    auto fixed = std::make_shared<Backend>(BackendConfig{}, BackendUse::fixed);
+    RegistrationPtr described = make_backend_registration(fixed);
+    ggml_backend_dev_t idle = ggml_backend_reg_dev_get(described.get(), 0);
+    BackendPtr instance(ggml_backend_dev_init(idle, nullptr));
+    Recipe recipe{.activation = Activation::silu, .up_scale = true};
+    Layer made(recipe, {}, {instance.get(), cpu.get()});
+    EXPECT_TRUE(same_bits(made.compute(), reference(recipe, {})));
+    EXPECT_EQ(made.splits(), 1);
+    EXPECT_EQ(ggml_backend_buffer_get_type(made.weights.up->buffer), ggml_backend_dev_buffer_type(idle));
+    // Too little memory for the weights: their slabs are read ahead, layer by layer.
+    fixed->add_mapped_bytes(std::uint64_t{1} << 60);
+    EXPECT_TRUE(same_bits(made.compute(), reference(recipe, {})));
+    EXPECT_EQ(made.splits(), 2);
+    fixed->remove_mapped_bytes(std::uint64_t{1} << 60);
 }
 
 TEST_F(GgmlBackendTest, HandsTheDispatcherLayerRowsAndPairs) {

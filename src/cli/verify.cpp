@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
+#include <vector>
 
 #include "backbone/open_backbone.h"
 #include "base/logging.h"
@@ -45,22 +47,46 @@ struct Flags {
     bool json = false;
 };
 
+using State = WorkerStatus::State;
+
+// It has served, or never will: nothing to wait for. One that was lost again is a part of the proof.
+bool settled(const WorkerStatus& worker) {
+    return worker.state == State::serving || worker.state == State::refused || worker.failures > 0;
+}
+
+bool serves(const WorkerStatus& worker) {
+    return worker.state == State::serving;
+}
+
+bool refused(const WorkerStatus& worker) {
+    return worker.state == State::refused;
+}
+
+// Until every worker has been there and one is there now, or no more can come; at most `timeout`.
+std::vector<WorkerStatus> wait_until_settled(const Dispatcher& dispatcher, std::chrono::seconds timeout) {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    for (;;) {
+        std::vector<WorkerStatus> workers = dispatcher.stats().workers;
+        const bool enough = std::ranges::any_of(workers, serves) || std::ranges::all_of(workers, refused);
+        if (enough && std::ranges::all_of(workers, settled)) return workers;
+        if (std::chrono::steady_clock::now() >= end) return workers;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
 // Workers that don't serve in time are named; one that does is enough to prove something.
-Status await_workers(Dispatcher& dispatcher, std::uint64_t seconds) {
-    if (dispatcher.wait_for_workers(std::chrono::seconds(seconds))) return {};
-    const SwarmStats stats = dispatcher.stats();
+Status await_workers(const Dispatcher& dispatcher, std::uint64_t seconds) {
+    const std::vector<WorkerStatus> workers = wait_until_settled(dispatcher, std::chrono::seconds(seconds));
+    const auto serving = std::ranges::count_if(workers, serves);
     std::string away;
-    std::size_t serving = 0;
-    for (const WorkerStatus& worker : stats.workers) {
-        if (worker.state == WorkerStatus::State::serving) {
-            ++serving;
-        } else {
-            away += "\n  " + describe_worker(worker);
-        }
+    for (const WorkerStatus& worker : workers) {
+        if (!serves(worker)) away += "\n  " + describe_worker(worker);
     }
     if (serving == 0) return fail(ErrorKind::unavailable, "no worker serves, so nothing could be proven:{}", away);
-    fmt::print(stderr, "kvasir: warning: {} of {} workers don't serve; the proof is about the others:{}\n",
-               stats.workers.size() - serving, stats.workers.size(), away);
+    if (!away.empty()) {
+        fmt::print(stderr, "kvasir: warning: {} of {} workers serve; the proof is about them alone, not about:{}\n",
+                   serving, workers.size(), away);
+    }
     return {};
 }
 
@@ -83,6 +109,9 @@ Result<int> run(Flags flags) {
         flags.verify.dispatcher = backbone->config.dispatcher;
         flags.verify.manifest = backbone->config.manifest;
     }
+    flags.verify.on_begin = [&flags] {
+        fmt::print(stderr, "kvasir: comparing the runs on {} tokens\n", flags.verify.tokens);
+    };
     Result<VerifyReport> report = verify(flags.verify);
     if (!report) return fail(report.error());
     fmt::print("{}", flags.json ? to_json(*report) : table(*report));

@@ -161,6 +161,7 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     report.window = window;
     report.threads = options.threads;
 
+    if (options.on_begin) options.on_begin();
     const SwarmStats before = swarm ? options.dispatcher->stats() : SwarmStats{};
     Progress progress("verify", (tokens.size() + single.size()) * (swarm ? 3 : 2), ProgressUnit::count, options.quiet);
     report.passes.push_back(make_pass(fmt::format("in batches of {}", std::min(batch, window)), swarm));

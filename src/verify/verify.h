@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ struct VerifyOptions {
     std::uint32_t single_tokens = 1024;  // of these, computed once more token by token
     std::uint32_t batch = 128;           // made smaller where expert outputs of a batch would not fit 256 MiB
     int threads = 1;
-    bool quiet = false;  // no progress line
+    bool quiet = false;              // no progress line
+    std::function<void()> on_begin;  // called when all is loaded and comparing begins; may be empty
     // The swarm; null: stock and backbone alone are compared. Its workers must be serving already.
     std::shared_ptr<Dispatcher> dispatcher;
     std::shared_ptr<const Manifest> manifest;  // what they serve; null: unchecked

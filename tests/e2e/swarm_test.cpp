@@ -96,8 +96,8 @@ TEST_F(SwarmTest, AWorkerKilledInTheMiddleChangesNothing) {
     Worker first = cluster_.start_worker("first", {whole});
     Worker second = cluster_.start_worker("second", {half});
     auto verify = start_verify({first.endpoint(), second.endpoint()}, "400");
-    // The worker says so when a backbone comes: then the swarm's part of the proof has begun.
-    ASSERT_TRUE(first.process->wait_for_line("backbone", kPatience));
+    // Its workers serve, its models are loaded: what happens from here on happens in the middle of the proof.
+    ASSERT_TRUE(verify->wait_for_line("comparing", kPatience));
     first.process->signal(SIGKILL);
     expect_identical(finish(*verify));
 }
@@ -106,7 +106,7 @@ TEST_F(SwarmTest, AStalledWorkerChangesNothing) {
     auto whole = cluster_.slice("whole", "0-5", "0-31");
     Worker worker = cluster_.start_worker("worker", {whole});
     auto verify = start_verify({worker.endpoint()}, "200");
-    ASSERT_TRUE(worker.process->wait_for_line("backbone", kPatience));
+    ASSERT_TRUE(verify->wait_for_line("comparing", kPatience));
     worker.process->signal(SIGSTOP);
     Outcome outcome = finish(*verify);
     worker.process->signal(SIGCONT);
@@ -124,7 +124,7 @@ TEST_F(SwarmTest, AWorkerThatComesBackWithOtherPiecesChangesNothing) {
     Worker worker = cluster_.start_worker("worker", {whole});
     std::uint16_t port = worker.port;
     auto verify = start_verify({worker.endpoint()}, "400");
-    ASSERT_TRUE(worker.process->wait_for_line("backbone", kPatience));
+    ASSERT_TRUE(verify->wait_for_line("comparing", kPatience));
     worker.process->signal(SIGKILL);
     ASSERT_TRUE(worker.process->wait(kPatience));
     Worker again = cluster_.start_worker("worker", {other}, port);
@@ -140,7 +140,7 @@ TEST_P(Mischiefs, OnTheWayChangesNothing) {
     Worker behind = cluster_.start_worker("behind", {whole});
     ChaosProxy proxy(behind.port);
     auto verify = start_verify({honest.endpoint(), behind.endpoint_through(proxy.port())}, "200");
-    ASSERT_TRUE(behind.process->wait_for_line("backbone", kPatience));
+    ASSERT_TRUE(verify->wait_for_line("comparing", kPatience));
     proxy.set(GetParam());
     expect_identical(finish(*verify));
     EXPECT_GT(proxy.deeds(), 0);

@@ -19,6 +19,8 @@ class LocalSwarm {
     static Result<std::unique_ptr<LocalSwarm>> start(const std::filesystem::path& model);
     // A dispatcher to the workers, all of them serving, and the manifest.
     Result<BackendConfig> connect();
+    // Its connections are torn down at once, and its port is closed.
+    void end_worker(std::size_t index) { servers_.at(index).reset(); }
 
   private:
     LocalSwarm() = default;

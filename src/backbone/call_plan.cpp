@@ -75,7 +75,8 @@ CallPlan plan_call(const PlanRequest& request, const ReplicaBook& book) {
             if (quote == request.quotes.end() || quote->worker != holder.worker) continue;
             if (quote->epoch != holder.epoch) continue;
             Taker& taker = takers[static_cast<std::size_t>(quote - request.quotes.begin())];
-            consider(taker, taker.done_at(group.pairs.size(), frames));
+            double done = taker.done_at(group.pairs.size(), frames);
+            if (done <= request.longest) consider(taker, done);
         }
         // Computing here begins when all frames are sent.
         if (request.local) consider(local, local.done_at(group.pairs.size(), 0));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,6 +27,8 @@ struct PlanRequest {
     std::span<const Quote> quotes;  // by rising worker, each once
     // What computing here costs; none: only where no worker can be asked.
     std::optional<LatencyModel::Line> local;
+    // No worker is given more than it is expected to answer within so many seconds; the rest is computed here.
+    double longest = std::numeric_limits<double>::infinity();
 };
 
 struct Share {

@@ -14,9 +14,10 @@ namespace {
 using std::chrono::duration;
 using std::chrono::steady_clock;
 
-constexpr double kLocalCostLasts = 5;    // seconds
-constexpr double kPatience = 4;          // times what computing here takes: then the answer isn't worth waiting for
-constexpr std::uint32_t kMostAsked = 2;  // workers asked for one share, one after the other
+constexpr double kLocalCostLasts = 5;     // seconds
+constexpr double kShareOfDeadline = 0.5;  // expected to be used up by an answer, at most
+constexpr double kPatience = 4;           // times what computing here takes: then the answer isn't worth waiting for
+constexpr std::uint32_t kMostAsked = 2;   // workers asked for one share, one after the other
 
 double seconds(steady_clock::duration time) {
     return duration<double>(time).count();
@@ -163,6 +164,7 @@ CallPlan CallRun::plan() {
         quotes.push_back(*quote);
     }
     PlanRequest request{call_.layer, call_.pairs, quotes, std::nullopt};
+    request.longest = kShareOfDeadline * duration<double>(context_.deadline).count();
     if (!context_.prefer_remote && context_.local_cost.measured()) request.local = context_.local_cost.line(pairs);
     return plan_call(request, *book_);
 }

@@ -66,6 +66,8 @@ struct SwarmConfig {
     Digest model_id{};
     std::string arithmetic;
     // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
+    // A worker is not asked for more than it is expected to answer in half of it: of a very large batch the rest is
+    // computed here meanwhile.
     std::chrono::milliseconds deadline{2000};
     LinkTiming timing;
     // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and

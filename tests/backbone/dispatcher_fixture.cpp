@@ -59,6 +59,7 @@ ExpertCall TestCall::call() {
 
 Status FakeLocal::compute(const ExpertCall& call, std::span<const Pair> asked, std::span<float> out) {
     if (fails) return fail(ErrorKind::io, "the disk is gone");
+    if (takes.count() > 0) std::this_thread::sleep_for(takes);
     for (std::size_t i = 0; i < asked.size(); ++i) {
         fake_expert(call.layer, asked[i].expert, call.rows.subspan(asked[i].row * call.hidden, call.hidden),
                     out.subspan(i * call.hidden, call.hidden));

@@ -47,6 +47,7 @@ class FakeLocal : public LocalExperts {
 
     std::atomic<std::uint64_t> pairs{0};
     std::atomic<bool> fails{false};
+    std::chrono::milliseconds takes{0};  // set before use
 };
 
 enum class Fault {

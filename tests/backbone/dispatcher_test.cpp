@@ -171,6 +171,46 @@ TEST(Dispatcher, AFailingLocalReplicaIsAnErrorNotAWrongRow) {
     EXPECT_THAT(status.error().message, HasSubstr("the disk is gone"));
 }
 
+// ---- measured costs ------------------------------------------------------------------------------------------------
+
+TEST(DispatcherCosts, AWorkerSlowerThanThisMachineIsOnlyMeasured) {
+    FakeWorker::Options options;
+    options.pieces = {{0, 0, 8}};
+    options.lateness = milliseconds(500);
+    FakeWorker fake(options);
+    fake.behave(Fault::late);
+    SwarmConfig config = test_config({&fake}, kPatient);
+    config.prefer_remote = false;
+    auto dispatcher = make_dispatcher(config);
+    ASSERT_TRUE(dispatcher->wait_for_workers(minutes(1)));
+    FakeLocal local;
+    TestCall call = TestCall::make(0, 3, {0, 1, 2});
+    EXPECT_TRUE(eventually([&] {
+        run(*dispatcher, call, local);
+        return dispatcher->stats().workers[0].latency_ms > 0;
+    }));
+    for (int i = 0; i < 20; ++i)
+        run(*dispatcher, call, local);
+    EXPECT_EQ(dispatcher->stats().pairs_remote, 0);
+    std::vector<FakeWorker::Seen> seen = fake.seen();
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& request) { return request.probe(); }));
+}
+
+TEST(DispatcherCosts, AWorkerFasterThanThisMachineServes) {
+    auto fake = worker({{0, 0, 8}});
+    SwarmConfig config = test_config({fake.get()}, kPatient);
+    config.prefer_remote = false;
+    auto dispatcher = make_dispatcher(config);
+    ASSERT_TRUE(dispatcher->wait_for_workers(minutes(1)));
+    FakeLocal local;
+    local.takes = milliseconds(100);
+    TestCall call = TestCall::make(0, 3, {0, 1, 2});
+    EXPECT_TRUE(eventually([&] {
+        run(*dispatcher, call, local);
+        return dispatcher->stats().pairs_remote >= 5 * call.pairs.size();
+    }));
+}
+
 // ---- faults --------------------------------------------------------------------------------------------------------
 
 class DispatcherFault : public ::testing::TestWithParam<std::tuple<Fault, bool>> {};

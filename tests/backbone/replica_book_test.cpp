@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "backbone/call_plan.h"
@@ -89,6 +90,8 @@ TEST(ReplicaBook, EqualsTheDefinitionForRandomPieces) {
 
 // ---- the plan ------------------------------------------------------------------------------------------------------
 
+constexpr double kForever = std::numeric_limits<double>::infinity();
+
 LatencyModel::Line line(double fixed, double per_pair) {
     return {fixed, per_pair};
 }
@@ -109,7 +112,7 @@ std::size_t planned_for(const CallPlan& plan, std::uint32_t worker) {
 
 TEST(CallPlan, WithoutWorkersEverythingIsLocal) {
     std::vector<Pair> pairs = one_row(8);
-    CallPlan plan = plan_call({0, pairs, {}, std::nullopt}, ReplicaBook());
+    CallPlan plan = plan_call({0, pairs, {}, std::nullopt, kForever}, ReplicaBook());
     EXPECT_THAT(plan.local, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
     EXPECT_THAT(plan.remote, IsEmpty());
 }
@@ -118,7 +121,7 @@ TEST(CallPlan, UnheldExpertsAreLocalTheOthersRemoteWhateverTheyCost) {
     std::vector<Entry> entries{{0, 1, {{0, 2, 3}}}};
     std::vector<Quote> quotes{{0, 1, line(100, 100), 0}};
     std::vector<Pair> pairs = one_row(8);
-    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt}, ReplicaBook(entries));
+    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt, kForever}, ReplicaBook(entries));
     EXPECT_THAT(plan.local, ElementsAre(0, 1, 5, 6, 7));
     ASSERT_EQ(plan.remote.size(), 1);
     EXPECT_THAT(plan.remote[0].pairs, ElementsAre(2, 3, 4));
@@ -128,7 +131,7 @@ TEST(CallPlan, EqualReplicasShareTheWork) {
     std::vector<Entry> entries{{0, 1, {{0, 0, 8}}}, {1, 1, {{0, 0, 8}}}};
     std::vector<Quote> quotes{{0, 1, line(1e-3, 1e-3), 0}, {1, 1, line(1e-3, 1e-3), 0}};
     std::vector<Pair> pairs = one_row(8);
-    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt}, ReplicaBook(entries));
+    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt, kForever}, ReplicaBook(entries));
     EXPECT_EQ(planned_for(plan, 0), 4);
     EXPECT_EQ(planned_for(plan, 1), 4);
 }
@@ -137,26 +140,35 @@ TEST(CallPlan, ASlowOrBusyReplicaGetsLess) {
     std::vector<Entry> entries{{0, 1, {{0, 0, 8}}}, {1, 1, {{0, 0, 8}}}};
     std::vector<Pair> pairs = one_row(8);
     std::vector<Quote> slow{{0, 1, line(50e-3, 1e-3), 0}, {1, 1, line(1e-3, 1e-3), 0}};
-    EXPECT_EQ(planned_for(plan_call({0, pairs, slow, std::nullopt}, ReplicaBook(entries)), 0), 0);
+    EXPECT_EQ(planned_for(plan_call({0, pairs, slow, std::nullopt, kForever}, ReplicaBook(entries)), 0), 0);
     std::vector<Quote> busy{{0, 1, line(1e-3, 1e-3), 4e-3}, {1, 1, line(1e-3, 1e-3), 0}};
-    EXPECT_EQ(planned_for(plan_call({0, pairs, busy, std::nullopt}, ReplicaBook(entries)), 0), 2);
+    EXPECT_EQ(planned_for(plan_call({0, pairs, busy, std::nullopt, kForever}, ReplicaBook(entries)), 0), 2);
 }
 
 TEST(CallPlan, ASecondFrameMustBeWorthIt) {
     std::vector<Entry> entries{{0, 1, {{0, 0, 8}}}, {1, 1, {{0, 0, 8}}}};
     std::vector<Quote> quotes{{0, 1, line(1e-4, 1e-7), 0}, {1, 1, line(1e-4, 1e-7), 0}};
     std::vector<Pair> pairs = one_row(8);
-    EXPECT_EQ(plan_call({0, pairs, quotes, std::nullopt}, ReplicaBook(entries)).remote.size(), 1);
+    EXPECT_EQ(plan_call({0, pairs, quotes, std::nullopt, kForever}, ReplicaBook(entries)).remote.size(), 1);
 }
 
 TEST(CallPlan, LocalTakesWhatIsFasterHere) {
     std::vector<Entry> entries{{0, 1, {{0, 0, 8}}}};
     std::vector<Quote> quotes{{0, 1, line(1e-3, 1e-3), 0}};
     std::vector<Pair> pairs = one_row(8);
-    EXPECT_EQ(plan_call({0, pairs, quotes, line(0, 1e-4)}, ReplicaBook(entries)).local.size(), 8);
-    EXPECT_EQ(plan_call({0, pairs, quotes, line(1, 1)}, ReplicaBook(entries)).local.size(), 0);
-    CallPlan both = plan_call({0, pairs, quotes, line(0, 1e-3)}, ReplicaBook(entries));
+    EXPECT_EQ(plan_call({0, pairs, quotes, line(0, 1e-4), kForever}, ReplicaBook(entries)).local.size(), 8);
+    EXPECT_EQ(plan_call({0, pairs, quotes, line(1, 1), kForever}, ReplicaBook(entries)).local.size(), 0);
+    CallPlan both = plan_call({0, pairs, quotes, line(0, 1e-3), kForever}, ReplicaBook(entries));
     EXPECT_NEAR(static_cast<double>(both.local.size()), 4.5, 1) << "both work at the same time";
+}
+
+TEST(CallPlan, NoWorkerIsAskedForMoreThanItCanAnswerInTime) {
+    std::vector<Entry> entries{{0, 1, {{0, 0, 8}}}};
+    std::vector<Quote> quotes{{0, 1, line(0, 1), 0}};
+    std::vector<Pair> pairs = one_row(8);
+    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt, 5.5}, ReplicaBook(entries));
+    EXPECT_EQ(planned_for(plan, 0), 5);
+    EXPECT_EQ(plan.local.size(), 3);
 }
 
 TEST(CallPlan, AnExpertIsNotDividedAndAnOldPieceSetNotAsked) {
@@ -165,12 +177,12 @@ TEST(CallPlan, AnExpertIsNotDividedAndAnOldPieceSetNotAsked) {
     for (std::uint32_t row = 0; row < 10; ++row)
         pairs.push_back({row, row % 2});
     std::vector<Quote> quotes{{0, 1, line(0, 1), 0}, {1, 5, line(0, 1), 0}};
-    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt}, ReplicaBook(entries));
+    CallPlan plan = plan_call({0, pairs, quotes, std::nullopt, kForever}, ReplicaBook(entries));
     ASSERT_EQ(plan.remote.size(), 2);
     EXPECT_THAT(plan.remote[0].pairs, ElementsAre(0, 2, 4, 6, 8));
     EXPECT_THAT(plan.remote[1].pairs, ElementsAre(1, 3, 5, 7, 9));
     quotes[1].epoch = 6;
-    EXPECT_EQ(planned_for(plan_call({0, pairs, quotes, std::nullopt}, ReplicaBook(entries)), 1), 0);
+    EXPECT_EQ(planned_for(plan_call({0, pairs, quotes, std::nullopt, kForever}, ReplicaBook(entries)), 1), 0);
 }
 
 TEST(CallPlan, EveryPairOnce) {
@@ -190,7 +202,7 @@ TEST(CallPlan, EveryPairOnce) {
         }
         std::optional<LatencyModel::Line> local;
         if (random() % 2 == 0) local = line(1e-4, 1e-4);
-        CallPlan plan = plan_call({0, pairs, quotes, local}, ReplicaBook(entries));
+        CallPlan plan = plan_call({0, pairs, quotes, local, kForever}, ReplicaBook(entries));
         std::vector<int> times(pairs.size());
         for (std::uint32_t index : plan.local)
             ++times[index];

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -89,6 +90,8 @@ Result<ServerOptions> make_options(const Flags& flags) {
 }
 
 Status behave(const Flags& flags, int threads) {
+    // Large buffers go back to the system when they are done with, so that memory stays near that of the weights.
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     if (flags.nice != 0 && setpriority(PRIO_PROCESS, 0, flags.nice) != 0) {
         spdlog::warn("cannot lower the priority to nice {}", flags.nice);
     }

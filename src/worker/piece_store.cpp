@@ -51,7 +51,7 @@ Status PieceStore::add(const std::filesystem::path& path) {
             if (!usable) spdlog::warn("{}: layer {}: {}", path.string(), part.piece.layer, usable.error().message);
         }
         weight_bytes_ += held.expert_bytes * part.piece.count;
-        layers_[part.piece.layer].push_back(&held_.emplace_back(std::move(held)));
+        layers_[part.piece.layer].push_back(&held_.emplace_back(held));
     }
     return {};
 }

@@ -32,7 +32,7 @@ struct ServerOptions {
     int threads = 1;                           // to compute with
     int io_threads = 1;
     std::uint32_t window = 8;
-    std::uint64_t payload_limit = std::uint64_t{64} << 20;
+    std::uint64_t payload_limit = kDefaultPayloadLimit;
     std::size_t sessions = 256;
     SessionTiming timing;
     BatcherLimits limits;

@@ -18,6 +18,8 @@
 
 namespace kvasir {
 
+inline constexpr std::uint64_t kDefaultPayloadLimit = std::uint64_t{32} << 20;
+
 struct SessionTiming {
     std::chrono::milliseconds hello{10'000};  // from the connection to HELLO
     std::chrono::milliseconds idle{15'000};   // without a byte from the backbone: it is pinged
@@ -32,8 +34,9 @@ struct SessionContext {
     std::string build;
     std::string arithmetic;
     std::uint32_t threads = 1;
-    std::uint32_t window = 8;                               // compute requests unanswered at once, per session
-    std::uint64_t payload_limit = std::uint64_t{64} << 20;  // of requests, and of the answers it is ready to make
+    std::uint32_t window = 8;  // compute requests unanswered at once, per session
+    // Of requests, and of the answers it is ready to make: what a worker's memory beyond its weights is made of.
+    std::uint64_t payload_limit = kDefaultPayloadLimit;
     SessionTiming timing;
     std::function<std::uint32_t()> session_count;
 };

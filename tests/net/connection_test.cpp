@@ -265,7 +265,7 @@ TEST_P(ConnectionTest, HandlersMayCloseAndSend) {
             inbox->closed(error);
         });
     ASSERT_TRUE(server.connection->send({FrameType::ping, 5, {}}));
-    ASSERT_TRUE(server.connection->send({FrameType::ping, 6, {}}));
+    server.connection->send({FrameType::ping, 6, {}});  // dropped, or refused where the close was quicker
     std::optional<Frame> pong = server.inbox->next();
     ASSERT_TRUE(pong.has_value());
     EXPECT_EQ(pong->request, 5U);

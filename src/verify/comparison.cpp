@@ -14,16 +14,20 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
     return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
 // Infinite where one side is not a number: no finite figure would be true.
 double max_difference(std::span<const float> a, std::span<const float> b) {
     double largest = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
         const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-        largest = std::max(largest, std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference);
+        if (std::isnan(difference)) return kInfinite;
+        largest = std::max(largest, difference);
     }
     return largest;
 }
 
+// Zero where it is not defined.
 double cosine(std::span<const float> a, std::span<const float> b) {
     double dot = 0;
     double aa = 0;
@@ -34,7 +38,9 @@ double cosine(std::span<const float> a, std::span<const float> b) {
         bb += static_cast<double>(b[i]) * b[i];
     }
     const double norm = std::sqrt(aa) * std::sqrt(bb);
-    return norm > 0 ? std::clamp(dot / norm, -1.0, 1.0) : 0;
+    const double quotient = dot / norm;
+    if (std::isnan(quotient)) return 0;
+    return std::clamp(quotient, -1.0, 1.0);
 }
 
 std::size_t top1(std::span<const float> logits) {
@@ -57,7 +63,8 @@ double kl_divergence(std::span<const float> p, std::span<const float> q) {
         const double log_p = p[i] - p_norm;
         sum += std::exp(log_p) * (log_p - (q[i] - q_norm));
     }
-    return std::isnan(sum) ? std::numeric_limits<double>::infinity() : std::max(sum, 0.0);
+    if (std::isnan(sum)) return kInfinite;
+    return std::max(sum, 0.0);
 }
 
 void compare_position(std::span<const float> reference, std::span<const float> other, std::uint64_t position,

@@ -89,6 +89,7 @@ TEST(CompareLogits, NotANumberHasNoFiniteFigures) {
     compare_logits(good, reference, 2, 0, result);
     EXPECT_TRUE(std::isinf(result.max_abs));
     EXPECT_TRUE(std::isinf(result.kl_max));
+    EXPECT_EQ(result.min_cosine, 0);
 }
 
 class CompareExperts : public testing::Test {

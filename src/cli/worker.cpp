@@ -121,8 +121,11 @@ Status check_slices(const Flags& flags) {
 // The line that says this worker serves; scripts wait for it.
 void print_ready(const Flags& flags, const ServerOptions& options, const Server& server) {
     const PieceStore& store = server.store();
-    const std::string address = server.local_address().text();
+    const Address local = server.local_address();
+    const std::string address = local.text();
     const std::string id = options.identity ? to_hex(options.identity->id()) : "";
+    const bool everywhere = local.host == "::" || local.host == "0.0.0.0";
+    const std::string reached_at = everywhere ? fmt::format("HOST:{}", local.port) : address;
     if (flags.json) {
         const nlohmann::json line = {{"ready", true},
                                      {"address", address},
@@ -136,7 +139,7 @@ void print_ready(const Flags& flags, const ServerOptions& options, const Server&
     } else {
         fmt::print("ready: listening on {}, {}, {} experts ({}), {} threads; {}; backbones use --worker {}{}\n",
                    address, id.empty() ? "without TLS" : "node id " + id, human_count(store.expert_count()),
-                   human_bytes(store.weight_bytes()), options.threads, describe(store.pieces()), address,
+                   human_bytes(store.weight_bytes()), options.threads, describe(store.pieces()), reached_at,
                    id.empty() ? "" : "#" + id);
     }
     std::fflush(stdout);

@@ -19,6 +19,9 @@ Server::Server(ServerOptions options) : options_(std::move(options)), timer_(io_
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
     std::unique_ptr<Server> server(new Server(std::move(options)));
+    ConnectionOptions connection;
+    // A backbone that asks and does not read may make us keep its window of answers, no more.
+    connection.send_queue_limit = server->options_.window * server->options_.payload_limit + kControlPayloadLimit;
     Server* self = server.get();
     Result<std::unique_ptr<Listener>> listener = Listener::create(
         server->io_, server->options_.listen, server->options_.identity,
@@ -29,7 +32,7 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
             }
             return admitted;
         },
-        [self](ConnectionPtr connection) { self->on_connection(std::move(connection)); });
+        [self](ConnectionPtr accepted) { self->on_connection(std::move(accepted)); }, connection);
     if (!listener) return fail(listener.error());
     server->listener_ = std::move(*listener);
     return server;

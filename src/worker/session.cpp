@@ -291,7 +291,9 @@ void Session::answer(std::uint64_t request, const Job* job, Result<ResultBuffer>
         draining = draining_;
     }
     if (result) {
-        connection_->send({FrameType::result, request, std::move(result->payload)});
+        if (!connection_->send({FrameType::result, request, std::move(result->payload)})) {
+            connection_->close({ErrorKind::unavailable, "the backbone does not take its answers"});
+        }
         return;
     }
     WireErrorCode code = WireErrorCode::internal;

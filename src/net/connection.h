@@ -60,8 +60,8 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 // mismatch for a peer with another id than `expected`; usage for what the caller must change.
 // TLS 1.3 completes on this end before the other has judged this node's id: a peer that does not admit it ends the
 // connection right after, with ErrorKind::usage and a text that names the id.
-void connect(boost::asio::io_context& context, const Address& address, std::shared_ptr<const Identity> identity,
-             std::optional<NodeId> expected, std::chrono::milliseconds timeout,
+void connect(boost::asio::io_context& context, const Address& address, const std::shared_ptr<const Identity>& identity,
+             const std::optional<NodeId>& expected, std::chrono::milliseconds timeout,
              std::function<void(Result<ConnectionPtr>)> handler, const ConnectionOptions& options = {});
 
 // At most so many connections may be in their handshake with one listener.
@@ -77,7 +77,7 @@ class Listener {
 
     // A port that is taken is ErrorKind::unavailable and says so. Without `identity`: no TLS, loopback only.
     static Result<std::unique_ptr<Listener>> create(boost::asio::io_context& context, const Address& address,
-                                                    std::shared_ptr<const Identity> identity, Admission admit,
+                                                    const std::shared_ptr<const Identity>& identity, Admission admit,
                                                     AcceptHandler on_connection, const ConnectionOptions& options = {});
     virtual ~Listener() = default;
     // The address really bound (port 0 resolved).

@@ -169,8 +169,8 @@ Result<std::optional<Security>> make_security(const Identity* identity, const st
 
 }  // namespace
 
-void connect(asio::io_context& context, const Address& address, std::shared_ptr<const Identity> identity,
-             std::optional<NodeId> expected, std::chrono::milliseconds timeout, Handler handler,
+void connect(asio::io_context& context, const Address& address, const std::shared_ptr<const Identity>& identity,
+             const std::optional<NodeId>& expected, std::chrono::milliseconds timeout, Handler handler,
              const ConnectionOptions& options) {
     Result<std::optional<Security>> security = make_security(identity.get(), expected);
     if (security && (address.host.empty() || address.port == 0)) {

@@ -77,7 +77,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
             accept();
             handlers = handlers_;
         }
-        begin_handshake(std::move(socket), std::move(handlers));
+        begin_handshake(std::move(socket), handlers);
     }
 
     void accept_later(error_code error) {
@@ -89,7 +89,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
         });
     }
 
-    void begin_handshake(Tcp::socket socket, std::shared_ptr<const Handlers> handlers) {
+    void begin_handshake(Tcp::socket socket, const std::shared_ptr<const Handlers>& handlers) {
         error_code error;
         std::string peer = endpoint_text(socket.remote_endpoint(error));
         if (!error) error = prepare_socket(socket);
@@ -156,7 +156,10 @@ class TcpListener final : public Listener {
   public:
     TcpListener(std::shared_ptr<Acceptor> acceptor, Address address)
         : acceptor_(std::move(acceptor)), address_(std::move(address)) {}
-    ~TcpListener() override { acceptor_->stop(); }
+    // Only memory that has run out or a broken mutex could throw here.
+    ~TcpListener() override {  // NOLINT(bugprone-exception-escape)
+        acceptor_->stop();
+    }
 
     Address local_address() const override { return address_; }
     void stop() override { acceptor_->stop(); }
@@ -218,7 +221,7 @@ Status open(Tcp::acceptor& acceptor, Tcp::endpoint endpoint, bool all_interfaces
 }  // namespace
 
 Result<std::unique_ptr<Listener>> Listener::create(asio::io_context& context, const Address& address,
-                                                   std::shared_ptr<const Identity> identity, Admission admit,
+                                                   const std::shared_ptr<const Identity>& identity, Admission admit,
                                                    AcceptHandler on_connection, const ConnectionOptions& options) {
     Result<Tcp::endpoint> endpoint = resolve(context, address);
     if (!endpoint) return fail(endpoint.error());

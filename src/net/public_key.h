@@ -4,7 +4,7 @@
 #include "base/result.h"
 #include "wire/messages.h"
 
-typedef struct evp_pkey_st EVP_PKEY;
+using EVP_PKEY = struct evp_pkey_st;
 
 namespace kvasir {
 

@@ -3,6 +3,7 @@
 // connection is one state machine for both directions) and the socket object; it is never held while a handler runs.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/asio/post.hpp>

@@ -8,7 +8,7 @@
 #include "net/channel.h"
 #include "net/identity.h"
 
-typedef struct ssl_ctx_st SSL_CTX;
+using SSL_CTX = struct ssl_ctx_st;
 
 namespace kvasir {
 

@@ -5,8 +5,10 @@
 namespace kvasir {
 namespace {
 
-// What a peer gets reserved by announcing it; beyond, it must send as much before it gets as much again.
+// The memory that a peer gets by announcing bytes; beyond, it must send as much before it gets as much again.
 constexpr std::size_t kFirstReservation = 1 << 20;
+// Address space, not memory: up to here a payload grows without being copied.
+constexpr std::uint64_t kReservedAddresses = 64 << 20;
 
 // TLS's alert and handshake records are the likeliest bytes that are no frame of ours.
 bool looks_like_tls(ByteSpan bytes) {
@@ -57,6 +59,7 @@ Status FrameReader::begin_payload() {
         return fail(ErrorKind::invalid, "a frame without payload checksum on a connection without TLS");
     }
     header_ = *header;
+    payload_.reserve(std::min(header_.payload_length, kReservedAddresses));
     payload_filled_ = 0;
     return {};
 }

@@ -8,6 +8,8 @@ namespace {
 
 // Sending one more frame costs the caller about this much, so a second worker must be worth it.
 constexpr double kSendSeconds = 15e-6;
+// A worker that is as fast as computing here is preferred: this machine has other things to do.
+constexpr double kLocalHandicap = 1.25;
 // Where nothing is measured yet, equal numbers of pairs are equal work.
 constexpr double kLeastPerPair = 1e-9;
 
@@ -79,7 +81,7 @@ CallPlan plan_call(const PlanRequest& request, const ReplicaBook& book) {
             if (done <= request.longest) consider(taker, done);
         }
         // Computing here begins when all frames are sent.
-        if (request.local) consider(local, local.done_at(group.pairs.size(), 0));
+        if (request.local) consider(local, kLocalHandicap * local.done_at(group.pairs.size(), 0));
         if (best == nullptr) best = &local;
         if (best != &local && best->pairs.empty()) ++frames;
         best->pairs.insert(best->pairs.end(), group.pairs.begin(), group.pairs.end());

@@ -55,9 +55,9 @@ struct LinkTiming {
     std::chrono::milliseconds ping_deadline{5000};
     std::chrono::milliseconds set_aside_first{100};  // doubles with every failure, up to …
     std::chrono::milliseconds set_aside_longest{30'000};
-    std::chrono::milliseconds forgiven_after{60'000};  // one failure is forgotten per this long of good service
-    std::chrono::milliseconds refresh{500};            // a worker nobody asks for this long is measured again
-    std::chrono::milliseconds shortest_deadline{10};   // of a request: below is the scheduler's noise
+    std::chrono::milliseconds forgiven_after{5000};   // one failure is forgotten per this long of good service
+    std::chrono::milliseconds refresh{500};           // a worker nobody asks for this long is measured again
+    std::chrono::milliseconds shortest_deadline{25};  // of a request: below is the scheduler's noise
 };
 
 struct SwarmConfig {

@@ -12,20 +12,11 @@ constexpr double kMissWeight = 0.5;
 // One answer counts as no more than so many times the level: a single hiccup isn't a slow worker, a few are.
 constexpr double kLargestStep = 4;
 constexpr std::uint64_t kSamplesForDeadline = 4;
-constexpr double kDeadlineFactor = 3;
+constexpr double kDeadlineFactor = 4;
 constexpr double kTiny = 1e-9;
 
 std::size_t bucket_of(std::uint32_t pairs) {
     return static_cast<std::size_t>(std::bit_width(std::max(pairs, 1U)) - 1);
-}
-
-double quantile(const double* values, std::size_t count, double q) {
-    std::array<double, 64> sorted{};
-    std::copy_n(values, count, sorted.begin());
-    auto index = static_cast<std::size_t>(q * static_cast<double>(count - 1));
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(index),
-                     sorted.begin() + static_cast<std::ptrdiff_t>(count));
-    return sorted[index];
 }
 
 }  // namespace
@@ -82,14 +73,20 @@ LatencyModel::Line LatencyModel::line(std::uint32_t pairs) const {
     return {base.fixed * level_, base.per_pair * level_};
 }
 
-double LatencyModel::overdue(double part, std::uint32_t pairs, double floor, double cap) const {
+double LatencyModel::deadline(std::uint32_t pairs, double floor, double cap) const {
     if (samples_ < kSamplesForDeadline) return cap;
-    double usual = quantile(ratios_.data(), recent_count(), part);
+    double usual = median_of(ratios_);
     return std::min(std::max(kDeadlineFactor * usual * shape(pairs).at(pairs), floor), cap);
 }
 
+double LatencyModel::median_of(std::array<double, kRecent> recent) const {
+    auto middle = recent.begin() + static_cast<std::ptrdiff_t>((recent_count() - 1) / 2);
+    std::nth_element(recent.begin(), middle, recent.begin() + static_cast<std::ptrdiff_t>(recent_count()));
+    return *middle;
+}
+
 double LatencyModel::median() const {
-    return measured() ? quantile(latencies_.data(), recent_count(), 0.5) : 0;
+    return measured() ? median_of(latencies_) : 0;
 }
 
 }  // namespace kvasir

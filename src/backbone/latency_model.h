@@ -28,11 +28,9 @@ class LatencyModel {
     // Zero while nothing is measured.
     Line line(std::uint32_t pairs) const;
     double estimate(std::uint32_t pairs) const { return line(pairs).at(pairs); }
-    // When `pairs` rows are overdue: three times what 95 of 100 answers lately took, within [floor, cap]; `cap` until
-    // there are enough answers to tell.
-    double deadline(std::uint32_t pairs, double floor, double cap) const { return overdue(0.95, pairs, floor, cap); }
-    // Slower than this is not how it usually answers: three times the median, within [floor, cap].
-    double tolerable(std::uint32_t pairs, double floor, double cap) const { return overdue(0.5, pairs, floor, cap); }
+    // When `pairs` rows are overdue: four times what they usually take (the median: where a third of the answers stall,
+    // stalling is not what is usual), within [floor, cap]; `cap` until there are enough answers to tell.
+    double deadline(std::uint32_t pairs, double floor, double cap) const;
     // The median of recent latencies, whatever their size; 0 while nothing is measured.
     double median() const;
 
@@ -46,7 +44,7 @@ class LatencyModel {
     static constexpr std::size_t kBuckets = 32;
     static constexpr std::size_t kRecent = 64;
 
-    double overdue(double quantile, std::uint32_t pairs, double floor, double cap) const;
+    double median_of(std::array<double, kRecent> recent) const;
     const Bucket* nearest(std::uint32_t pairs) const;
     Line shape(std::uint32_t pairs) const;
     std::size_t recent_count() const { return samples_ < kRecent ? static_cast<std::size_t>(samples_) : kRecent; }

@@ -472,10 +472,9 @@ void WorkerLink::good_answer(const Request& request, bool probe, double compute,
     last_answer_ = now;
     lost_in_a_row_ = 0;
     if (probe && on_probation_) {
-        // By the median: or else a few slow probes would make slowness the rule.
-        double tolerable =
-            latency_.tolerable(request.pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
-        if (latency > tolerable) return set_aside("answers too slowly", now);
+        double deadline =
+            latency_.deadline(request.pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
+        if (latency > deadline) return set_aside("answers too slowly", now);
         on_probation_ = false;
         reason_.clear();
     }

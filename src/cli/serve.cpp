@@ -45,10 +45,10 @@ struct ServeFlags {
     std::uint64_t wait_seconds = 0;
     bool insecure_loopback = false;
     std::vector<std::string> server_arguments;
+    std::vector<std::string> never_taken;
 };
 
-// The last value given for `flag` ("--port 80" or "--port=80"), then the environment's, then `fallback`: as
-// llama-server decides it.
+// The last value given for `flag`, then the environment's, then `fallback`: as llama-server decides it.
 std::string server_option(const std::vector<std::string>& arguments, std::string_view flag, const char* variable,
                           const std::string& fallback) {
     const char* environment = std::getenv(variable);
@@ -56,7 +56,6 @@ std::string server_option(const std::vector<std::string>& arguments, std::string
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string_view argument = arguments[i];
         if (argument == flag && i + 1 < arguments.size()) value = arguments[i + 1];
-        if (argument.starts_with(std::string(flag) + "=")) value = argument.substr(flag.size() + 1);
     }
     return value;
 }
@@ -232,9 +231,18 @@ void add_serve(CLI::App& app, Action& action) {
     command->add_flag("--insecure-loopback", flags->insecure_loopback,
                       "Allow workers without TLS (HOST:PORT), on this machine only");
     command->allow_extras();
-    command->footer("All other options go to llama-server: --port, -c, -t, --api-key, …");
+    // CLI11 hands what follows "--" to a subcommand only while it wants more positionals: this one wants, takes
+    // nothing, and leaves all of it to remaining(), in order.
+    command->add_option("llama-server", flags->never_taken)
+        ->group("")
+        ->check(CLI::Validator([](std::string&) { return std::string("left to llama-server"); }, ""));
+    command->validate_positionals();
+    command->footer(
+        "All other options go to llama-server (--port, -c, -t, --api-key, …), and so does all that follows --.");
     command->callback([command, flags, &action] {
         flags->server_arguments = command->remaining();
+        auto mark = std::find(flags->server_arguments.begin(), flags->server_arguments.end(), "--");
+        if (mark != flags->server_arguments.end()) flags->server_arguments.erase(mark);
         action = [flags] { return serve(*flags); };
     });
 }

@@ -295,10 +295,11 @@ bool close(const DemoOptions& options, const Setup& setup, const Monolith& monol
     return comparison.identical() && same_story && complete && run.stats.pairs_remote > 0 && run.killed_at > 0;
 }
 
-Result<int> run_stages(const DemoOptions& options) {
+Result<int> run_stages(DemoOptions options) {
     const auto start = steady_clock::now();
     Result<GgufModel> model = GgufModel::open(options.model);
     if (!model) return fail(model.error());
+    options.model = model->files().front().path;  // llama.cpp wants the first of a split model's files
     Result<ExpertMap> map = map_experts(*model);
     if (!map) return fail(map.error());
     if (map->layers.empty()) {

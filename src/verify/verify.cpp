@@ -137,7 +137,7 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     const std::uint64_t trained = header->hyperparameter("context_length").value_or(kLongestWindow);
     const auto window = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(trained, 1, kLongestWindow));
     SideBySideOptions side_options;
-    side_options.model = options.model;
+    side_options.model = header->files().front().path;  // llama.cpp wants the first of a split model's files
     side_options.threads = options.threads;
     side_options.context = window;
     side_options.batch = std::min(batch, window);

@@ -102,6 +102,18 @@ TEST_F(Verify, ResultWithoutRemotePairsIsRefused) {
     EXPECT_EQ(report.error().kind, ErrorKind::unavailable);
 }
 
+TEST_F(Verify, AnyFileOfASplitModelNamesIt) {
+    Result<SynthSpec> spec = preset("tiny-qwen3moe");
+    ASSERT_TRUE(spec);
+    Result<SynthReport> made = synthesize(*spec, options_.model, {.threads = 2, .splits = 3});
+    ASSERT_TRUE(made) << made.error().message;
+    ASSERT_EQ(made->files.size(), 3U);
+    options_.model = made->files[1];
+    Result<VerifyReport> report = verify(options_);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->identical()) << table(*report);
+}
+
 TEST_F(Verify, DenseModelIsRefused) {
     make("tiny-dense");
     Result<VerifyReport> report = verify(options_);

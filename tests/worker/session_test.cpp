@@ -41,10 +41,10 @@ class FakeConnection final : public Connection {
         received += kFrameHeaderBytes + payload.size();
         on_frame_({type, request, std::move(payload)});
     }
+    // Ends it, which releases the handlers and with them the session; does nothing the second time.
     void lose() {
-        on_close_({ErrorKind::unavailable, "lost"});
         on_frame_ = nullptr;
-        on_close_ = nullptr;
+        if (CloseHandler on_close = std::exchange(on_close_, nullptr)) on_close({ErrorKind::unavailable, "lost"});
     }
     Frame next() {
         std::unique_lock lock(mutex_);
@@ -97,6 +97,7 @@ class SessionTest : public WorkerTest {
     ~SessionTest() override {
         release();
         batcher_->stop();
+        connection_->lose();
     }
 
     Hello hello() const {

@@ -17,7 +17,7 @@ namespace kvasir {
 namespace {
 
 // Of intermediate results; bounds the memory of a call of any size.
-constexpr std::uint64_t kScratchBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kScratchBytes = std::uint64_t{8} << 20;
 constexpr int kLargestTeam = GGML_MAX_N_THREADS;
 // Waking a team of threads and its barriers cost some 20 us; below this many multiplications one thread is faster.
 constexpr std::uint64_t kTeamWork = 2'000'000;

@@ -40,7 +40,7 @@ using JobPtr = std::shared_ptr<Job>;
 struct BatcherLimits {
     std::size_t jobs = 512;                               // waiting
     std::uint64_t bytes = std::uint64_t{128} << 20;       // of waiting payloads; one job may always wait
-    std::uint64_t batch_bytes = std::uint64_t{32} << 20;  // of the results of jobs computed together
+    std::uint64_t batch_bytes = std::uint64_t{25} << 20;  // of the results of jobs computed together
 };
 
 struct BatcherStats {

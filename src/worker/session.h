@@ -18,7 +18,9 @@
 
 namespace kvasir {
 
-inline constexpr std::uint64_t kDefaultPayloadLimit = std::uint64_t{32} << 20;
+// Two requests hold the pairs of 512 tokens, eight experts each, at 3072 columns; and with one answer on its way and
+// one being made, a worker stays within 64 MiB beyond its weights.
+inline constexpr std::uint64_t kDefaultPayloadLimit = std::uint64_t{25} << 20;
 
 struct SessionTiming {
     std::chrono::milliseconds hello{10'000};  // from the connection to HELLO

@@ -19,6 +19,7 @@ Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(con
         links_.push_back(std::make_shared<WorkerLink>(context_, std::move(link), shapes_, [this] { rebuild_book(); }));
     }
     if (links_.empty()) return;
+    booked_.resize(links_.size());
     for (const auto& link : links_)
         link->tick(std::chrono::steady_clock::now());
     arm_heartbeat();
@@ -67,9 +68,13 @@ void Swarm::rebuild_book() {
             entries.push_back(links_[worker]->pieces());
             entries.back().worker = worker;
         }
+        std::vector<bool> booked;
+        for (const ReplicaBook::Entry& entry : entries)
+            booked.push_back(!entry.pieces.empty());
         auto book = std::make_shared<const ReplicaBook>(entries);
         std::scoped_lock lock(mutex_);
         book_ = std::move(book);
+        booked_ = std::move(booked);
     }
     changed_.notify_all();
 }
@@ -80,17 +85,23 @@ std::shared_ptr<const ReplicaBook> Swarm::book() const {
 }
 
 bool Swarm::wait(std::chrono::milliseconds timeout) const {
+    // A link serves a moment before the book says so; whoever waited may count on the book.
     using State = WorkerStatus::State;
-    auto count = [this](auto... states) {
-        return std::count_if(links_.begin(), links_.end(), [&](const auto& link) {
-            State state = link->status().state;
-            return ((state == states) || ...);
-        });
+    auto serves = [this](std::size_t worker) {
+        return booked_[worker] && links_[worker]->status().state == State::serving;
     };
-    auto all = static_cast<std::ptrdiff_t>(links_.size());
+    auto settled = [&](std::size_t worker) {
+        return serves(worker) || links_[worker]->status().state == State::refused;
+    };
+    auto all_of = [this](auto holds) {
+        for (std::size_t worker = 0; worker < links_.size(); ++worker) {
+            if (!holds(worker)) return false;
+        }
+        return true;
+    };
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return count(State::serving, State::refused) == all; });
-    return count(State::serving) == all;
+    changed_.wait_for(lock, timeout, [&] { return all_of(settled); });
+    return all_of(serves);
 }
 
 }  // namespace kvasir

@@ -49,6 +49,7 @@ class Swarm {
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::shared_ptr<const ReplicaBook> book_ = std::make_shared<ReplicaBook>();
+    std::vector<bool> booked_;  // by worker: the book holds pieces of it
 
     // Last: handlers still pending in it use the members above until it is gone.
     boost::asio::io_context context_;

@@ -68,6 +68,7 @@ Status start_swarm(const BackboneOptions& options, Backbone& backbone) {
     swarm.model_id = *backbone.model_id;
     swarm.arithmetic = ggml_cpu_arithmetic();
     swarm.deadline = options.deadline;
+    swarm.prefer_remote = options.prefer_workers;
     for (const std::string& text : options.workers) {
         Result<WorkerEndpoint> worker = parse_worker(text, options.insecure_loopback);
         if (!worker) return fail(worker.error());
@@ -151,6 +152,7 @@ Result<BackboneOptions> parse_backbone_options(std::string_view text, const std:
     auto deadline = static_cast<std::uint64_t>(options.deadline.count());
     for (Status taken : {take(json, "model", model), take(json, "manifest", manifest), take(json, "identity", identity),
                          take(json, "workers", options.workers), take(json, "deadline_ms", deadline),
+                         take(json, "prefer_workers", options.prefer_workers),
                          take(json, "insecure_loopback", options.insecure_loopback)}) {
         if (!taken) return fail(taken.error());
     }

@@ -35,6 +35,16 @@ namespace {
 
 constexpr std::uint16_t kServerPort = 8080;  // llama-server's own default
 
+constexpr const char* kFooter =
+    "All other options go to llama-server (--port, -c, -t, --api-key, …), and so does all that follows --.\n"
+    "A pair goes where it is expected to be done first: to a worker that holds it, or here. Where changes no bit.\n"
+    "\n"
+    "Examples:\n"
+    "  kvasir serve model.gguf                                        no workers: experts read as they are used\n"
+    "  kvasir serve model.gguf --worker host:7411#WORKER_ID --port 8080 -c 8192\n"
+    "  kvasir serve model.gguf --workers-file workers.txt --wait 60   start when all of them serve\n"
+    "  curl localhost:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 32}'";
+
 struct ServeFlags {
     std::string model;
     std::vector<std::string> workers;
@@ -44,6 +54,7 @@ struct ServeFlags {
     std::uint64_t deadline_ms = 2000;
     std::uint64_t wait_seconds = 0;
     bool insecure_loopback = false;
+    bool prefer_workers = false;
     std::vector<std::string> server_arguments;
     std::vector<std::string> never_taken;
 };
@@ -102,6 +113,7 @@ Result<BackboneOptions> backbone_options(const ServeFlags& flags) {
     options.workers = flags.workers;
     options.deadline = std::chrono::milliseconds(flags.deadline_ms);
     options.insecure_loopback = flags.insecure_loopback;
+    options.prefer_workers = flags.prefer_workers;
     if (!flags.workers_file.empty()) {
         Result<std::vector<std::string>> listed = read_workers_file(flags.workers_file);
         if (!listed) return fail(listed.error());
@@ -228,6 +240,8 @@ void add_serve(CLI::App& app, Action& action) {
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{3'600'000}));
     command->add_option("--wait", flags->wait_seconds, "Start only when all workers serve; fail after these seconds")
         ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{86'400}));
+    command->add_flag("--prefer-workers", flags->prefer_workers,
+                      "Give workers all they hold, even what this machine would compute sooner");
     command->add_flag("--insecure-loopback", flags->insecure_loopback,
                       "Allow workers without TLS (HOST:PORT), on this machine only");
     command->allow_extras();
@@ -237,8 +251,7 @@ void add_serve(CLI::App& app, Action& action) {
         ->group("")
         ->check(CLI::Validator([](std::string&) { return std::string("left to llama-server"); }, ""));
     command->validate_positionals();
-    command->footer(
-        "All other options go to llama-server (--port, -c, -t, --api-key, …), and so does all that follows --.");
+    command->footer(kFooter);
     command->callback([command, flags, &action] {
         flags->server_arguments = command->remaining();
         auto mark = std::find(flags->server_arguments.begin(), flags->server_arguments.end(), "--");

@@ -95,6 +95,7 @@ Result<int> run(Flags flags) {
     flags.backbone.model = flags.model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;
+    flags.backbone.prefer_workers = true;  // the more they compute, the more is proven
     flags.backbone.deadline = std::chrono::milliseconds(flags.deadline_ms);
     flags.verify.model = flags.model;
     flags.verify.text = flags.text;

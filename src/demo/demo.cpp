@@ -104,6 +104,7 @@ Status worker_stage(const DemoOptions& options, const std::filesystem::path& dir
     backbone.model = options.model;
     backbone.manifest = manifest_file;
     backbone.identity = key;
+    backbone.prefer_workers = true;  // to show the swarm: on one machine it can only cost
     for (const FleetWorker& worker : setup.fleet)
         backbone.workers.push_back(worker.endpoint);
     Result<Backbone> opened = open_backbone(backbone);

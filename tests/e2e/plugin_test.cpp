@@ -54,8 +54,8 @@ TEST_F(PluginTest, WithoutConfigurationTheTextIsStocks) {
 TEST_F(PluginTest, WithAWorkerTheTextIsStocks) {
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "4-27")});
     std::string config =
-        fmt::format(R"({{"model": "{}", "identity": "{}", "workers": ["{}"]}})", cluster_.model().string(),
-                    cluster_.backbone_identity().string(), worker.endpoint());
+        fmt::format(R"({{"model": "{}", "identity": "{}", "workers": ["{}"], "prefer_workers": true}})",
+                    cluster_.model().string(), cluster_.backbone_identity().string(), worker.endpoint());
     ASSERT_TRUE(write_text_file(cluster_.path("config.json"), config));
     Outcome stock = complete({}, {});
     Outcome with = complete(place_, {plugin(), "KVASIR_CONFIG=" + cluster_.path("config.json").string()});

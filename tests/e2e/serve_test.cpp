@@ -64,13 +64,15 @@ TEST_F(ServeTest, TheSameTextAsStockLlamaServerWithAndWithoutWorkers) {
     EXPECT_GT(expected.size(), 100U);
     EXPECT_EQ(complete(start_kvasir({})), expected);
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "0-23")});
+    EXPECT_EQ(complete(start_kvasir({worker.endpoint()}, {"--prefer-workers"})), expected);
+    // Where the cost model has its way, too.
     EXPECT_EQ(complete(start_kvasir({worker.endpoint()})), expected);
 }
 
 TEST_F(ServeTest, AWorkerKilledWhileTextIsWrittenChangesNoLetter) {
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("whole", "0-5", "0-31")});
     std::string expected = complete(start_kvasir({}), 300);
-    Server server = start_kvasir({worker.endpoint()});
+    Server server = start_kvasir({worker.endpoint()}, {"--prefer-workers"});
     auto text = std::async(std::launch::async, [&] { return complete(server, 300); });
     ASSERT_TRUE(worker.process->wait_for_line("backbone", kPatience));
     worker.process->signal(SIGKILL);

@@ -12,7 +12,7 @@ check_format() {
 }
 
 build_sanitized() { # address|thread
-    "$root/scripts/build.sh" "build-$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" \
+    "$root/scripts/build.sh" "build-$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g1" \
         "-DKVASIR_SANITIZE=$1"
 }
 

@@ -271,9 +271,14 @@ TEST(Dispatcher, ASilentWorkerCostsOneDeadlineAndIsSetAside) {
 
 TEST(Dispatcher, AReplicaAnswersForAStalledWorker) {
     auto first = worker({{0, 0, 8}});
-    auto second = worker({{0, 0, 8}});
+    // So much slower that the first is the one that is asked.
+    FakeWorker::Options slower;
+    slower.pieces = {{0, 0, 8}};
+    slower.lateness = milliseconds(30);
+    auto second = std::make_unique<FakeWorker>(slower);
+    second->behave(Fault::late);
     SwarmConfig config = test_config({first.get(), second.get()}, kPatient);
-    config.timing.shortest_deadline = milliseconds(50);
+    config.timing.shortest_deadline = milliseconds(2000);
     config.timing.set_aside_first = milliseconds(600'000);
     config.timing.set_aside_longest = milliseconds(600'000);
     auto dispatcher = make_dispatcher(config);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace kvasir {
@@ -211,7 +212,7 @@ TEST(MessagesTest, ResultComesBackBitForBit) {
         EXPECT_EQ(got->queued_us, sent.queued_us);
         EXPECT_EQ(got->compute_us, sent.compute_us);
         ASSERT_EQ(got->rows.size(), rows.size());
-        EXPECT_EQ(std::memcmp(got->rows.data(), rows.data(), got->rows.size_bytes()), 0);
+        EXPECT_TRUE(std::ranges::equal(std::as_bytes(got->rows), std::as_bytes(std::span(rows))));
     }
 }
 

@@ -38,6 +38,9 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& adde
 }  // namespace
 
 Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildOptions& options) {
+    if (::access(options.arguments.at(0).c_str(), X_OK) != 0) {
+        return fail(ErrorKind::io, "cannot run {}: {}", options.arguments[0], std::strerror(errno));
+    }
     std::array<int, 2> out{};
     std::array<int, 2> err{};
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {

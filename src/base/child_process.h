@@ -23,6 +23,7 @@ struct ChildOptions {
 // this object goes. Thread-safe.
 class ChildProcess {
   public:
+    // A program that is not there or may not be run is ErrorKind::io.
     static Result<std::unique_ptr<ChildProcess>> start(const ChildOptions& options);
     ~ChildProcess();
     ChildProcess(const ChildProcess&) = delete;

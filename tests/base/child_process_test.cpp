@@ -38,8 +38,10 @@ TEST(ChildProcessTest, AMissingLineOrProgramIsAnError) {
     Result<std::string> line = child->wait_for_line("ready", 60s);
     ASSERT_FALSE(line);
     EXPECT_THAT(line.error().message, HasSubstr("'ready'"));
-    auto missing = ChildProcess::start({.arguments = {"/no/such/program"}, .environment = {}}).value();
-    EXPECT_EQ(missing->wait(60s).value(), 127);
+    auto missing = ChildProcess::start({.arguments = {"/no/such/program"}, .environment = {}});
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().kind, ErrorKind::io);
+    EXPECT_THAT(missing.error().message, HasSubstr("/no/such/program"));
 }
 
 TEST(ChildProcessTest, IsKilledWithItsOwner) {

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "backbone/openmp_policy.h"
+#include "base/logging.h"
 #include "cli/command.h"
 #include "expert/engine.h"
 
@@ -31,7 +32,8 @@ int main(int argc, char** argv) {
     using namespace kvasir;
     reexec_with_openmp_policy(argv);
     select_exact_kernels();
-    CLI::App app("Kvasir: expert-sharded swarm inference for Mixture-of-Experts language models");
+    log_to_stderr();
+    CLI::App app("Kvasir: expert-sharded swarm inference for Mixture-of-Experts language models", "kvasir");
     app.footer(kFooter);
     app.set_version_flag("--version", "kvasir " KVASIR_VERSION);
     app.require_subcommand(1);

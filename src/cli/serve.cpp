@@ -22,10 +22,8 @@
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
 #include "base/files.h"
-#include "base/logging.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "expert/engine.h"
 
 // llama.cpp's server as a function; its library exports it without a header.
 int llama_server(int argc, char** argv);
@@ -192,8 +190,6 @@ void print_summary(const SwarmStats& stats) {
 }
 
 Result<int> serve(const ServeFlags& flags) {
-    log_to_stderr();
-    select_exact_kernels();
     if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
     Result<BackboneOptions> options = backbone_options(flags);
     if (!options) return fail(options.error());

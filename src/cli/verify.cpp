@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backbone/open_backbone.h"
-#include "base/logging.h"
 #include "cli/command.h"
 
 namespace kvasir::cli {
@@ -91,7 +90,6 @@ Status await_workers(const Dispatcher& dispatcher, std::uint64_t seconds) {
 }
 
 Result<int> run(Flags flags) {
-    log_to_stderr();
     flags.backbone.model = flags.model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/logging.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "gguf/slice.h"
@@ -175,7 +174,6 @@ void serve_until_signal(const Server& server, const StopSignals& signals) {
 
 // A worker runs for weeks, unwatched: its log tells what it did, and when.
 void log_as_a_service() {
-    log_to_stderr();
     spdlog::set_level(spdlog::level::info);
     spdlog::set_pattern("%Y-%m-%d %H:%M:%S kvasir: %l: %v");
 }

@@ -22,7 +22,7 @@ Result<WorkerEndpoint> parse_worker(std::string_view text, bool insecure) {
         if (!insecure) {
             return fail(ErrorKind::usage,
                         "worker '{}' lacks its node id: write HOST:PORT#NODEID (the worker prints it when it starts), "
-                        "or allow connections without TLS on this machine with --insecure",
+                        "or allow connections without TLS on this machine with --insecure-loopback",
                         text);
         }
         if (!is_loopback(address->host)) {

@@ -213,7 +213,7 @@ Result<std::uint32_t> LayerDispatch::usable_layer(const ExpertGroup& group, cons
 // Its tensors are the manifest's, in shape and, for one slab that stands for the rest, in bytes.
 Status LayerDispatch::check_weights(const ExpertGroup& group, std::uint32_t layer, const Manifest& manifest) {
     const ManifestLayer* listed = manifest.find(layer);
-    if (listed == nullptr) return fail(ErrorKind::mismatch, "the manifest has no layer {}", layer);
+    if (listed == nullptr) return fail(ErrorKind::invalid, "the manifest has no layer {}", layer);
     for (std::size_t i = 0; i < kRoleCount; ++i) {
         const ggml_tensor* weight = group.weights[i];
         const ManifestTensor* tensor = listed->find(static_cast<Role>(i));
@@ -224,18 +224,18 @@ Status LayerDispatch::check_weights(const ExpertGroup& group, std::uint32_t laye
                               [](std::uint64_t a, std::int64_t b) { return a == static_cast<std::uint64_t>(b); });
         }
         if (!same) {
-            return fail(ErrorKind::mismatch, "the model's {} tensor of layer {} is not the manifest's",
+            return fail(ErrorKind::invalid, "the model's {} tensor of layer {} is not the manifest's",
                         role_name(static_cast<Role>(i)), layer);
         }
     }
     const ManifestTensor* down = listed->find(Role::down);
     auto slab_bytes = static_cast<std::size_t>(group[Role::down]->nb[2]);
     if (slab_bytes != down->slab_bytes || down->slabs.empty()) {
-        return fail(ErrorKind::mismatch, "the down slabs of layer {} differ in size from the manifest's", layer);
+        return fail(ErrorKind::invalid, "the down slabs of layer {} differ in size from the manifest's", layer);
     }
     ByteSpan slab(static_cast<const std::byte*>(group[Role::down]->data), slab_bytes);
     if (sha256(slab) != down->slabs.front()) {
-        return fail(ErrorKind::mismatch, "the bytes of layer {}, expert 0 are not the manifest's", layer);
+        return fail(ErrorKind::invalid, "the bytes of layer {}, expert 0 are not the manifest's", layer);
     }
     return {};
 }

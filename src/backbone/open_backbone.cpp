@@ -22,21 +22,21 @@ constexpr std::uint64_t kLongestDeadline = 3'600'000;  // ms
 Status check_slab(const GgufModel& model, const ManifestLayer& listed, const ExpertTensor& tensor) {
     const ManifestTensor* entry = listed.find(tensor.role);
     if (entry == nullptr || entry->slabs.empty()) {
-        return fail(ErrorKind::mismatch, "'{}' is not in the manifest", tensor.info.name);
+        return fail(ErrorKind::invalid, "'{}' is not in the manifest", tensor.info.name);
     }
     Result<File> file = File::open(model.files().at(tensor.info.file).path);
     if (!file) return fail(file.error());
     ByteVector slab(tensor.slab_bytes);
     if (Status read = file->read_at(tensor.slab_offset(0), slab); !read) return read;
     if (sha256(slab) == entry->slabs.front()) return {};
-    return fail(ErrorKind::mismatch, "'{}', expert 0: the model's bytes are not the manifest's", tensor.info.name);
+    return fail(ErrorKind::invalid, "'{}', expert 0: the model's bytes are not the manifest's", tensor.info.name);
 }
 
 Status check_manifest(const GgufModel& model, const ExpertMap& map, const Manifest& manifest) {
     if (Status same = matches(manifest, map); !same) return same;
     for (const ExpertLayer& layer : map.layers) {
         const ManifestLayer* listed = manifest.find(layer.layer);
-        if (listed == nullptr) return fail(ErrorKind::mismatch, "layer {} is not in the manifest", layer.layer);
+        if (listed == nullptr) return fail(ErrorKind::invalid, "layer {} is not in the manifest", layer.layer);
         for (const ExpertTensor& tensor : layer.tensors) {
             if (Status same = check_slab(model, *listed, tensor); !same) return same;
         }

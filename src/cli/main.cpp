@@ -26,6 +26,10 @@ int report(const kvasir::Error& error) {
     return kvasir::exit_code(error.kind);
 }
 
+bool knows(CLI::App& app, const char* command) {
+    return !app.get_subcommands([command](CLI::App* known) { return known->check_name(command); }).empty();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -50,6 +54,9 @@ int main(int argc, char** argv) {
     cli::add_synth(app, action);
     cli::add_identity(app, action);
     try {
+        if (argc > 1 && argv[1][0] != '-' && !knows(app, argv[1])) {
+            return report({ErrorKind::usage, fmt::format("unknown command '{}' (see kvasir --help)", argv[1])});
+        }
         app.parse(argc, argv);
         Result<int> code = action();
         return code ? *code : report(code.error());

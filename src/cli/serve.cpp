@@ -91,12 +91,27 @@ Status check_port(const std::string& host, const std::string& port) {
     return fail(ErrorKind::unavailable, "cannot listen on {}:{}: {}", host, port, std::strerror(errno));
 }
 
+// The model is named once, first: another one would be served while the swarm is that of the first.
+Status check_model_options(const std::vector<std::string>& arguments) {
+    for (const std::string& argument : arguments) {
+        for (std::string_view option : {"-m", "--model", "-mu", "--model-url", "-hf", "--hf-repo"}) {
+            if (argument == option) {
+                return fail(ErrorKind::usage, "{}: the model is the first argument of kvasir serve, and the only one",
+                            option);
+            }
+        }
+    }
+    return {};
+}
+
 // Tries to bind the ports as llama-server will, before minutes go into loading a model.
 Status check_ports(const std::vector<std::string>& arguments) {
     bool shared = std::find(arguments.begin(), arguments.end(), "--reuse-port") != arguments.end();
     if (shared) return {};
     std::istringstream hosts(server_option(arguments, "--host", "LLAMA_ARG_HOST", "127.0.0.1"));
     std::string port = server_option(arguments, "--port", "LLAMA_ARG_PORT", std::to_string(kServerPort));
+    bool digits = !port.empty() && port.size() <= 5 && std::all_of(port.begin(), port.end(), ::isdigit);
+    if (!digits || std::stoi(port) > 65535) return fail(ErrorKind::usage, "--port {}: a port is 0 to 65535", port);
     for (std::string host; std::getline(hosts, host, ',');) {
         if (Status free = check_port(host, port); !free) return free;
     }
@@ -190,6 +205,7 @@ void print_summary(const SwarmStats& stats) {
 }
 
 Result<int> serve(const ServeFlags& flags) {
+    if (Status one = check_model_options(flags.server_arguments); !one) return fail(one.error());
     if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
     Result<BackboneOptions> options = backbone_options(flags);
     if (!options) return fail(options.error());

@@ -33,7 +33,7 @@ struct Flags {
     int nice = 5;
     int drain_seconds = 10;
     bool pin = false;
-    bool check = false;
+    bool skip_check = false;
     bool json = false;
 };
 
@@ -188,7 +188,7 @@ Result<int> run(const Flags& flags) {
     // The port first: mapping and checking may take minutes, a taken port is known at once.
     Result<std::unique_ptr<Server>> server = Server::bind(*options);
     if (!server) return fail(server.error());
-    if (flags.check) {
+    if (!flags.skip_check) {
         if (Status status = check_slices(flags); !status) return fail(status.error());
     }
     const auto epoch =
@@ -242,7 +242,8 @@ void add_worker(CLI::App& app, Action& action) {
         ->check(CLI::Range(0, 19))
         ->capture_default_str()
         ->type_name("N");
-    command->add_flag("--check", flags->check, "Re-read and hash all weights before serving");
+    command->add_flag("--skip-check", flags->skip_check,
+                      "Serve without hashing all weights first (about 1 GB/s): damage on the disk goes unnoticed");
     command->add_option("--drain-seconds", flags->drain_seconds, "The most time to finish requests when told to stop")
         ->check(CLI::Range(0, 3600))
         ->capture_default_str()

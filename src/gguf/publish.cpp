@@ -154,6 +154,18 @@ Result<HashStats> hash_remaining(const GgufModel& model, const std::vector<Slab>
     return hash_all(jobs, options.threads, progress, keep);
 }
 
+// A manifest may replace a manifest (or whatever else is JSON), not a model that somebody named by mistake.
+Status may_be_replaced(const std::filesystem::path& out) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(out, ignored) || std::filesystem::file_size(out, ignored) == 0) return {};
+    Result<File> file = File::open(out);
+    if (!file) return fail(file.error());
+    std::byte first{};
+    if (Status read = file->read_at(0, std::span(&first, 1)); !read) return fail(read.error().within(out.string()));
+    if (first == std::byte{'{'}) return {};
+    return fail(ErrorKind::usage, "{}: exists and is no manifest; name another file to write", out.string());
+}
+
 }  // namespace
 
 Result<PublishReport> publish(const GgufModel& model, const ExpertMap& map, const PublishOptions& options) {
@@ -197,6 +209,7 @@ Result<PublishReport> publish_to(const std::filesystem::path& out, const GgufMod
     if (std::filesystem::is_directory(out)) {
         return fail(ErrorKind::usage, "{}: is a directory; name a file to write", out.string());
     }
+    if (Status replaceable = may_be_replaced(out); !replaceable) return fail(replaceable.error());
     options.journal = out;
     options.journal += ".part";
     Result<PublishReport> report = publish(model, map, options);

@@ -46,7 +46,7 @@ Status FrameReader::check_beginning() const {
     if (may_begin_frame(begun)) return {};
     if (looks_like_tls(begun)) {
         return fail(ErrorKind::invalid,
-                    "the peer speaks TLS, this end does not; use --insecure on both ends or neither");
+                    "the peer speaks TLS, this end does not; use --insecure-loopback on both ends or neither");
     }
     return fail(ErrorKind::invalid,
                 "what arrives does not begin like a frame (\"KVF1\"); is the peer another program?");

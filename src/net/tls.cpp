@@ -249,7 +249,7 @@ class TlsChannel final : public Channel {
             case SSL_R_WRONG_VERSION_NUMBER:
             case SSL_R_HTTP_REQUEST:
             case SSL_R_PACKET_LENGTH_TOO_LONG:
-                return {ErrorKind::invalid, "the peer does not speak TLS; does it run with --insecure?"};
+                return {ErrorKind::invalid, "the peer does not speak TLS; does it run with --insecure-loopback?"};
             default: {
                 const char* reason = ERR_reason_error_string(code);
                 return {ErrorKind::invalid, fmt::format("TLS: {}", reason != nullptr ? reason : "unknown error")};

@@ -142,7 +142,7 @@ TEST_F(OpenBackboneTest, RefusesAManifestOfOtherBytes) {
     ASSERT_TRUE(write_text_file(manifest_path(model_), to_json(manifest)));
     Result<Backbone> backbone = open_backbone(options_);
     ASSERT_FALSE(backbone);
-    EXPECT_EQ(backbone.error().kind, ErrorKind::mismatch);
+    EXPECT_EQ(backbone.error().kind, ErrorKind::invalid);
     EXPECT_THAT(backbone.error().message, HasSubstr("expert 0"));
 }
 

@@ -65,6 +65,8 @@ TEST_F(CommandTest, WrongUseIsExplainedWithExitCode2) {
              {"slice", model(), "--layers", "0", "--experts", "x", "-o", file("out.gguf")},
              {"synth", "--preset", "no-such", "-o", file("out.gguf")},
              {"serve", model(), "--worker", "nonsense"},
+             {"serve", model(), "-m", model()},
+             {"serve", model(), "--port", "99999"},
              {"worker", "--slice", model(), "--listen", "127.0.0.1:0"}}) {
         Outcome outcome = kvasir(arguments);
         EXPECT_EQ(outcome.exit_code, 2) << fmt::format("{}\n{}", fmt::join(arguments, " "), outcome.err);
@@ -103,6 +105,34 @@ TEST_F(CommandTest, ADamagedSliceIsFoundAndNamed) {
     Outcome outcome = kvasir({"slice", "--check", slice.string()});
     EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("expert"));
+}
+
+TEST_F(CommandTest, AManifestNeverReplacesAModel) {
+    std::filesystem::path copy = cluster_.path("copy.gguf");
+    std::filesystem::copy_file(std::filesystem::path(KVASIR_MODELS) / "kvasir-tales-q4_k_m.gguf", copy);
+    auto size = std::filesystem::file_size(copy);
+    Outcome outcome = kvasir({"publish", copy.string(), "-o", copy.string()});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_EQ(std::filesystem::file_size(copy), size);
+    EXPECT_EQ(kvasir({"publish", copy.string()}).exit_code, 0);
+    EXPECT_EQ(kvasir({"publish", copy.string()}).exit_code, 0) << "a manifest is replaced";
+}
+
+TEST_F(CommandTest, AWorkerDoesNotServeADamagedSlice) {
+    auto slice = cluster_.slice("part", "0-1", "3-9");
+    flip_a_bit("part.gguf", std::filesystem::file_size(slice) - 100);
+    Outcome outcome = kvasir({"worker", "--slice", slice.string(), "--insecure-loopback", "--listen", "127.0.0.1:0"});
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("expert"));
+}
+
+TEST_F(CommandTest, AManifestOfAnotherModelIsBadInput) {
+    Outcome made = kvasir({"synth", "--preset", "tiny-qwen3moe", "-o", file("other.gguf")});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    ASSERT_EQ(kvasir({"publish", file("other.gguf")}).exit_code, 0);
+    Outcome outcome = kvasir({"verify", model(), "--manifest", file("other.gguf.kvasir.json"), "--insecure-loopback",
+                              "--worker", "127.0.0.1:1"});
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
 }
 
 TEST_F(CommandTest, AWorkerOnATakenPortSaysSo) {

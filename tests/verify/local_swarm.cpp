@@ -82,6 +82,7 @@ Result<BackendConfig> LocalSwarm::connect() {
     options.identity = beside(model_, "backbone.pem");
     options.workers = endpoints_;
     options.deadline = kPatience;  // a loaded machine must not turn remote pairs into local ones
+    options.prefer_workers = true;
     Result<Backbone> backbone = open_backbone(options);
     if (!backbone) return fail(backbone.error());
     if (!backbone->config.dispatcher->wait_for_workers(kPatience)) {

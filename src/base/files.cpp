@@ -31,9 +31,13 @@ Status write_all(int descriptor, ByteSpan bytes, const std::filesystem::path& pa
     return {};
 }
 
+std::filesystem::path directory_of(const std::filesystem::path& file) {
+    return file.has_parent_path() ? file.parent_path() : ".";
+}
+
 // A rename is durable only once the directory that holds the name is synced.
 Status sync_directory(const std::filesystem::path& file) {
-    std::filesystem::path directory = file.has_parent_path() ? file.parent_path() : ".";
+    std::filesystem::path directory = directory_of(file);
     File opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened.descriptor() < 0 || ::fsync(opened.descriptor()) != 0) return fail_errno(directory, "sync");
     return {};
@@ -113,24 +117,28 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
         return fail(ErrorKind::usage, "{}: is not a regular file; name a file to write", path.string());
     }
-    // The process and the time make the name unique; O_EXCL makes sure of it.
-    auto now = std::chrono::steady_clock::now().time_since_epoch().count();
     AtomicFile file;
     file.path_ = path;
-    std::filesystem::path temporary = fmt::format("{}.{}-{}.part", path.string(), ::getpid(), now);
-    file.file_ = File(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    // The process and the time make the name unique; O_EXCL makes sure of it.
+    auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    file.temporary_ = fmt::format("{}.{}-{}.part", path.string(), ::getpid(), now);
+    // A file without a name goes with its process, whatever ends it; not every file system has such.
+    file.file_ = File(::open(directory_of(path).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+    if (file.descriptor() >= 0) return file;
+    file.file_ = File(::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.descriptor() < 0) return fail_errno(path, "create");
-    file.temporary_ = temporary;
+    file.named_ = true;
     return file;
 }
 
 AtomicFile::~AtomicFile() {
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    if (named_) ::unlink(temporary_.c_str());
 }
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : file_(std::move(other.file_)),
       path_(std::move(other.path_)),
-      temporary_(std::exchange(other.temporary_, {})),
+      temporary_(std::move(other.temporary_)),
+      named_(std::exchange(other.named_, false)),
       size_(other.size_) {}
 
 Status AtomicFile::append(ByteSpan bytes) {
@@ -168,11 +176,32 @@ Status AtomicFile::pad_to(std::uint64_t alignment) {
     return append(zeros);
 }
 
+std::filesystem::path AtomicFile::contents_path() const {
+    return fmt::format("/proc/self/fd/{}", descriptor());
+}
+
+bool AtomicFile::link_as(const std::filesystem::path& name) const {
+    return ::linkat(AT_FDCWD, contents_path().c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 Status AtomicFile::commit() {
     if (::fsync(descriptor()) != 0) return fail_errno(path_, "sync");
+    // A rename replaces, a link does not: so a name first, for a moment.
+    if (!named_ && !link_as(temporary_)) return fail_errno(path_, "create");
+    named_ = true;
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail_errno(path_, "rename to");
-    temporary_.clear();
+    named_ = false;
     return sync_directory(path_);
+}
+
+Result<bool> AtomicFile::commit_new() {
+    if (::fsync(descriptor()) != 0) return fail_errno(path_, "sync");
+    if (!link_as(path_)) {
+        if (errno == EEXIST) return false;
+        return fail_errno(path_, "create");
+    }
+    if (Status synced = sync_directory(path_); !synced) return fail(synced.error());
+    return true;
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit) {

@@ -47,8 +47,8 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
-// A file that appears under its name only when it is complete: written as a temporary file in the same directory,
-// synced and renamed by `commit()`; removed if it never comes to that.
+// A file that appears under its name only when it is complete: written without a name (where the file system can't: as
+// a temporary file in the same directory), synced and renamed by `commit()`; gone if it never comes to that.
 class AtomicFile {
   public:
     // An existing regular file at `path` will be replaced; anything else there is refused (ErrorKind::usage).
@@ -64,15 +64,20 @@ class AtomicFile {
     // Appends zero bytes up to the next multiple of `alignment`.
     Status pad_to(std::uint64_t alignment);
     std::uint64_t size() const { return size_; }
-    const std::filesystem::path& temporary_path() const { return temporary_; }
+    // Where this process may open what was written so far.
+    std::filesystem::path contents_path() const;
     Status commit();
+    // The same, but never replaces: false, and nothing done, where something has that name already.
+    Result<bool> commit_new();
 
   private:
     AtomicFile() = default;
+    bool link_as(const std::filesystem::path& name) const;
 
     File file_;
     std::filesystem::path path_;
     std::filesystem::path temporary_;
+    bool named_ = false;  // there is a file called temporary_
     std::uint64_t size_ = 0;
 };
 

@@ -122,7 +122,7 @@ Status verify(SliceContents& placed, const AtomicFile& target, std::uint64_t dat
         learnt[place.piece][place.tensor][place.expert] = digest;
         return compare_slab(placed, place, digest, "the copied data");
     };
-    std::vector<std::filesystem::path> files = {target.temporary_path()};
+    std::vector<std::filesystem::path> files = {target.contents_path()};
     Result<HashStats> hashed = hash_slabs(placed, files, data_offset, "verifying", quiet, take, cancel);
     if (!hashed) return fail(hashed.error());
     for (std::size_t i = 0; i < learnt.size(); ++i)

@@ -141,12 +141,10 @@ Result<Identity> Identity::load_or_create(const std::filesystem::path& path) {
     if (!pem) return fail(pem.error());
     Result<AtomicFile> file = write_beside(path, *pem);
     if (!file) return fail(file.error());
-    // Unlike a rename, a link never replaces: of two processes that start together, the second takes the first's key.
-    if (::fsync(file->descriptor()) != 0 || ::link(file->temporary_path().c_str(), path.c_str()) != 0) {
-        if (errno == EEXIST) return load(path);
-        return fail(ErrorKind::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
-    }
-    return identity;
+    // Of two processes that start together, the second takes the first's key.
+    Result<bool> first = file->commit_new();
+    if (!first) return fail(first.error());
+    return *first ? identity : load(path);
 }
 
 Status Identity::save(const std::filesystem::path& path) const {

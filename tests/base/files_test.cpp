@@ -36,10 +36,20 @@ TEST_F(FilesTest, NothingAppearsWithoutCommit) {
         Result<AtomicFile> file = AtomicFile::create(in("a"));
         ASSERT_TRUE(file);
         ASSERT_TRUE(file->append(bytes("half")));
-        EXPECT_EQ(entries(), 1U);  // the temporary file
+        EXPECT_EQ(read_text_file(file->contents_path(), 4).value(), "half");
         EXPECT_FALSE(std::filesystem::exists(in("a")));
     }
     EXPECT_EQ(entries(), 0U);
+}
+
+TEST_F(FilesTest, CommitNewNeverReplaces) {
+    for (bool first : {true, false}) {
+        Result<AtomicFile> file = AtomicFile::create(in("a"));
+        ASSERT_TRUE(file->append(bytes(first ? "one" : "two")));
+        EXPECT_EQ(file->commit_new().value(), first);
+    }
+    EXPECT_EQ(read_text_file(in("a"), 100).value(), "one");
+    EXPECT_EQ(entries(), 1U);
 }
 
 TEST_F(FilesTest, CommitReplacesTheOldFileWhole) {

@@ -105,6 +105,8 @@ std::filesystem::path resolve(const std::filesystem::path& base, const std::stri
     return text.empty() ? std::filesystem::path() : base / text;
 }
 
+}  // namespace
+
 const char* state_name(WorkerStatus::State state) {
     switch (state) {
         case WorkerStatus::State::connecting:
@@ -120,8 +122,6 @@ const char* state_name(WorkerStatus::State state) {
     }
     return "unknown";
 }
-
-}  // namespace
 
 Result<Backbone> open_backbone(const BackboneOptions& options) {
     Result<GgufModel> model = GgufModel::open(options.model);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "backbone/open_backbone.h"
 #include "base/units.h"
 #include "verify/text_table.h"
 #include "verify/verify.h"
@@ -36,22 +37,6 @@ std::vector<std::string> comparison_row(const std::string& name, const std::stri
             figure(c.kl_mean()),
             percent(c.top1_equal, c.positions),
             c.min_cosine == 1 ? "1" : fmt::format("{:.8f}", c.min_cosine)};
-}
-
-const char* state_name(WorkerStatus::State state) {
-    switch (state) {
-        case WorkerStatus::State::connecting:
-            return "connecting";
-        case WorkerStatus::State::serving:
-            return "serving";
-        case WorkerStatus::State::set_aside:
-            return "set aside";
-        case WorkerStatus::State::draining:
-            return "draining";
-        case WorkerStatus::State::refused:
-            return "refused";
-    }
-    return "unknown";
 }
 
 std::string placement(const VerifyReport& report) {

@@ -1,0 +1,344 @@
+#include "portable/vectors.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "portable/grids.h"
+#include "portable/random.h"
+#include "portable/reference.h"
+
+namespace kvasir::portable::test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
+
+std::string hex(std::span<const std::byte> bytes) {
+    std::string text;
+    for (std::byte byte : bytes)
+        text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+    return text;
+}
+template <class T>
+std::string hex_of(const std::vector<T>& values) {
+    return hex(std::as_bytes(std::span(values)));
+}
+
+std::string_view name_of(Form form) {
+    return form == Form::q8x256 ? "q8x256" : form == Form::q8x32 ? "q8x32" : "f32";
+}
+
+constexpr std::string_view kFunctions[] = {"silu",       "gelu",         "relu",          "relu_squared",
+                                           "swiglu_oai", "swiglu_clamp", "swiglu_limited"};
+std::string_view name_of(Function function) {
+    return kFunctions[static_cast<std::size_t>(function)];
+}
+
+ByteVector quantised(Form form, const std::vector<float>& row) {
+    ByteVector bytes(row_bytes(form, row.size()));
+    reference::quantise(form, row, bytes);
+    return bytes;
+}
+
+// ---- grids.json
+
+Json grids() {
+    constexpr std::pair<GridName, const char*> kNames[] = {
+        {GridName::iq2xxs, "iq2xxs"}, {GridName::iq2xs, "iq2xs"}, {GridName::iq2s, "iq2s"},
+        {GridName::iq3xxs, "iq3xxs"}, {GridName::iq3s, "iq3s"},   {GridName::iq1, "iq1"},
+    };
+    Json file = Json::array();
+    for (const auto& [name, text] : kNames) {
+        const Grid grid = grid_of(name);
+        const auto values = std::as_bytes(std::span(grid.values, grid.entries * grid.width));
+        file.push_back({{"grid", text}, {"entries", grid.entries}, {"columns", grid.width}, {"values", hex(values)}});
+    }
+    return file;
+}
+
+// ---- rows.json
+
+// Rows of 512 columns that reach every branch of the quantisers.
+std::map<std::string, std::vector<float>> hard_rows(Random& random) {
+    std::map<std::string, std::vector<float>> rows;
+    rows["normal"] = normal_row(random, 512);
+    rows["small"] = normal_row(random, 512, 1e-9F);
+    rows["large"] = normal_row(random, 512, 1e30F);
+    rows["zero"] = std::vector<float>(512, 0.0F);
+    rows["negative zero"] = std::vector<float>(512, -0.0F);
+    rows["denormal"] = normal_row(random, 512, 1e-40F);
+    auto& bound = rows["around 2^-100"] = std::vector<float>(512, 0.0F);
+    for (std::size_t i = 0; i < 512; i += 32)
+        bound[i] = (i / 32) % 2 == 0 ? 0x1p-100F : std::nextafter(0x1p-100F, 0.0F);
+    auto& outlier = rows["outlier"] = normal_row(random, 512, 0.01F);
+    outlier[100] = -500.0F;
+    outlier[300] = 500.0F;
+    auto& ties = rows["first of equals"] = normal_row(random, 512);
+    ties[40] = 9.0F;
+    ties[41] = -9.0F;
+    ties[340] = -9.0F;
+    ties[341] = 9.0F;
+    auto& halves = rows["ties"] = std::vector<float>(512);
+    for (std::size_t i = 0; i < 512; ++i)
+        halves[i] = (static_cast<float>(i % 254) - 127.0F) * 0.5F;
+    for (std::size_t i = 0; i < 512; i += 32)
+        halves[i] = 127.0F;
+    auto& ends = rows["ends of f32"] = normal_row(random, 512);
+    ends[3] = kLargest;
+    ends[4] = kDenormal;
+    ends[300] = -kLargest;
+    auto& nan = rows["a NaN"] = normal_row(random, 512);
+    nan[17] = kNotANumber;
+    auto& infinite = rows["an infinity"] = normal_row(random, 512);
+    infinite[400] = -kInfinity;
+    return rows;
+}
+
+Json rows() {
+    Random random(1);
+    Json file = Json::array();
+    for (const auto& [name, row] : hard_rows(random)) {
+        for (Form form : {Form::q8x256, Form::q8x32}) {
+            file.push_back({{"case", name},
+                            {"form", name_of(form)},
+                            {"columns", row.size()},
+                            {"row", hex_of(row)},
+                            {"quantised", hex_of(quantised(form, row))}});
+        }
+    }
+    return file;
+}
+
+// ---- products.json
+
+// Past the eighth unit or column, so that lanes are used twice.
+std::size_t columns_for(ggml_type type) {
+    switch (traits(type).form) {
+        case Form::q8x256:
+            return 256 * 9;
+        case Form::q8x32:
+            return 32 * 10;
+        case Form::f32:
+            return 203;
+    }
+    return 0;
+}
+
+Json product(std::string_view name, ggml_type type, std::size_t columns, const ByteVector& bytes,
+             const ByteVector& row) {
+    std::vector<float> out(bytes.size() / weight_row_bytes(type, columns));
+    reference::multiply({type, out.size(), columns, bytes.data()}, row, out);
+    return {{"case", name},          {"type", ggml_type_name(type)}, {"rows", out.size()},
+            {"columns", columns},    {"weights", hex(bytes)},        {"row", hex(row)},
+            {"product", hex_of(out)}};
+}
+
+// A row no quantiser writes: every integer at an end of its range, -128 among them.
+ByteVector extreme_row(Random& random, Form form, std::size_t columns) {
+    ByteVector row = quantised(form, normal_row(random, columns));
+    if (form == Form::f32) return row;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+        if (i % block_bytes(form) >= 4) row[i] = random.below(2) != 0 ? std::byte{0x80} : std::byte{0x7F};
+    }
+    return row;
+}
+
+Json products() {
+    Random random(2);
+    Json file = Json::array();
+    for (ggml_type type : all_types()) {
+        const Form form = traits(type).form;
+        const std::size_t columns = columns_for(type);
+        const ByteVector row = quantised(form, normal_row(random, columns));
+        file.push_back(product("usual", type, columns, weights(random, type, 2, columns, Fill::sane), row));
+        file.push_back(product("any bytes", type, columns, weights(random, type, 2, columns, Fill::anything), row));
+        file.push_back(product("ends", type, columns, weights(random, type, 1, columns, Fill::largest),
+                               extreme_row(random, form, columns)));
+    }
+    return file;
+}
+
+// ---- functions.json
+
+std::vector<float> hard_numbers(Random& random) {
+    std::vector<float> numbers = {0.0F,      -0.0F,      1.0F,        -1.0F,      7.0F,     -7.0F,
+                                  88.7F,     -88.7F,     103.5F,      -103.5F,    199.9F,   -199.9F,
+                                  250.0F,    -250.0F,    kDenormal,   -kDenormal, kLargest, -kLargest,
+                                  kInfinity, -kInfinity, kNotANumber, 1e-20F,     -1e-20F};
+    for (int i = 0; i < 64; ++i)
+        numbers.push_back(random.normal() * 4.0F);
+    for (int i = 0; i < 32; ++i)
+        numbers.push_back(random.any_float());
+    return numbers;
+}
+
+Json function(const Activation& activation, bool is_gated, const std::vector<float>& gate,
+              const std::vector<float>& up) {
+    std::vector<float> out(up.size());
+    reference::activate(activation, is_gated ? std::span<const float>(gate) : std::span<const float>(), up, out);
+    Json entry = {{"function", name_of(activation.function)},
+                  {"alpha", activation.alpha},
+                  {"limit", activation.limit},
+                  {"up", hex_of(up)},
+                  {"value", hex_of(out)}};
+    if (is_gated) entry["gate"] = hex_of(gate);
+    return entry;
+}
+
+Json functions() {
+    Random random(3);
+    Json file = Json::array();
+    std::vector<double> arguments = {0.0, -0.0, 1.0, -1.0, 0.5, 200.0, -200.0, 201.0, -1e300, 0.34657359027997264};
+    for (int i = 0; i < 64; ++i)
+        arguments.push_back(static_cast<double>(random.normal()) * 40.0);
+    std::vector<double> values;
+    for (double t : arguments)
+        values.push_back(reference::exponential(t));
+    file.push_back({{"function", "exponential"}, {"t", hex_of(arguments)}, {"value", hex_of(values)}});
+
+    // Every hard number as gate and as up.
+    const std::vector<float> numbers = hard_numbers(random);
+    std::vector<float> gate = numbers;
+    std::vector<float> up;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+        up.push_back(random.normal() * 4.0F);
+    gate.insert(gate.end(), up.begin(), up.end());
+    up.insert(up.end(), numbers.begin(), numbers.end());
+    for (Function f : {Function::silu, Function::gelu, Function::relu}) {
+        file.push_back(function({f}, true, gate, up));
+        file.push_back(function({f}, false, gate, up));
+    }
+    file.push_back(function({Function::relu_squared}, false, gate, up));
+    file.push_back(function({Function::swiglu_oai, 1.702F, 7.0F}, true, gate, up));
+    file.push_back(function({Function::swiglu_clamp, 0.0F, 10.0F}, true, gate, up));
+    file.push_back(function({Function::swiglu_limited, 0.0F, 2.5F}, true, gate, up));
+    return file;
+}
+
+// ---- results.json
+
+Json results() {
+    Random random(4);
+    std::map<std::string, std::vector<float>> rows = hard_rows(random);
+    rows["a short last block"] = normal_row(random, 300);
+    auto& carry = rows["cut to 32767"] = normal_row(random, 256, 0.1F);
+    carry[9] = std::nextafter(2.0F, 0.0F);
+    carry[10] = -std::nextafter(2.0F, 0.0F);
+    Json file = Json::array();
+    for (const auto& [name, row] : rows) {
+        ByteVector bytes(result_bytes(row.size()));
+        reference::to_result(row, bytes);
+        std::vector<float> read(row.size());
+        if (!reference::from_result(bytes, read)) continue;
+        file.push_back({{"case", name},
+                        {"columns", row.size()},
+                        {"row", hex_of(row)},
+                        {"result", hex(bytes)},
+                        {"read", hex_of(read)}});
+    }
+    return file;
+}
+
+// ---- experts.json
+
+struct Expert {
+    std::string_view name;
+    Activation activation;
+    ggml_type gate_up;
+    ggml_type down;
+    std::size_t hidden;
+    std::size_t ff;
+    bool gated;
+    bool scales;
+    bool biases;
+};
+
+// One matrix with its scale and bias, multiplied by a f32 row; adds what it drew to the case.
+std::vector<float> stage(Random& random, Json& entry, std::string_view role, ggml_type type, std::size_t rows,
+                         const std::vector<float>& input, const Expert& expert) {
+    const ByteVector bytes = weights(random, type, rows, input.size(), Fill::sane);
+    std::vector<float> out(rows);
+    reference::multiply({type, rows, input.size(), bytes.data()}, quantised(traits(type).form, input), out);
+    entry[std::string(role)] = hex(bytes);
+    const float scale = 0.25F + random.normal() * 0.01F;
+    const std::vector<float> bias = normal_row(random, rows, 0.5F);
+    if (expert.scales) entry[fmt::format("{}_scale", role)] = hex(std::as_bytes(std::span(&scale, 1)));
+    if (expert.biases) entry[fmt::format("{}_bias", role)] = hex_of(bias);
+    reference::scale_and_bias(out, expert.scales ? &scale : nullptr,
+                              expert.biases ? std::span<const float>(bias) : std::span<const float>());
+    return out;
+}
+
+Json experts() {
+    const Expert all[] = {
+        {"SwiGLU", {Function::silu}, GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, 256, 64, true, false, false},
+        {"SwiGLU-OAI with biases",
+         {Function::swiglu_oai, 1.702F, 7.0F},
+         GGML_TYPE_MXFP4,
+         GGML_TYPE_MXFP4,
+         96,
+         64,
+         true,
+         false,
+         true},
+        {"ungated ReLU² with scales",
+         {Function::relu_squared},
+         GGML_TYPE_NVFP4,
+         GGML_TYPE_F16,
+         128,
+         48,
+         false,
+         true,
+         false},
+        {"GeGLU with scales and biases", {Function::gelu}, GGML_TYPE_BF16, GGML_TYPE_Q4_0, 40, 96, true, true, true},
+    };
+    Random random(5);
+    Json file = Json::array();
+    for (const Expert& expert : all) {
+        const std::vector<float> row = normal_row(random, expert.hidden);
+        Json entry = {{"case", expert.name},
+                      {"function", name_of(expert.activation.function)},
+                      {"alpha", expert.activation.alpha},
+                      {"limit", expert.activation.limit},
+                      {"hidden", expert.hidden},
+                      {"ff", expert.ff},
+                      {"gate_up_type", ggml_type_name(expert.gate_up)},
+                      {"down_type", ggml_type_name(expert.down)},
+                      {"row", hex_of(row)}};
+        const std::vector<float> up = stage(random, entry, "up", expert.gate_up, expert.ff, row, expert);
+        std::vector<float> gate;
+        if (expert.gated) gate = stage(random, entry, "gate", expert.gate_up, expert.ff, row, expert);
+        std::vector<float> middle(expert.ff);
+        reference::activate(expert.activation, gate, up, middle);
+        const std::vector<float> out = stage(random, entry, "down", expert.down, expert.hidden, middle, expert);
+        ByteVector result(result_bytes(out.size()));
+        reference::to_result(out, result);
+        entry["result"] = hex(result);
+        file.push_back(entry);
+    }
+    return file;
+}
+
+}  // namespace
+
+std::map<std::string, Json> make_vectors() {
+    return {{"grids.json", grids()},         {"rows.json", rows()},       {"products.json", products()},
+            {"functions.json", functions()}, {"results.json", results()}, {"experts.json", experts()}};
+}
+
+std::string text_of(const Json& file) {
+    std::string text = "[\n";
+    for (std::size_t i = 0; i < file.size(); ++i)
+        text += file[i].dump() + (i + 1 < file.size() ? ",\n" : "\n");
+    return text + "]\n";
+}
+
+}  // namespace kvasir::portable::test

@@ -1,9 +1,22 @@
 #include "backbone/call_board.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace kvasir {
+namespace {
+
+// Lets the core's other hyper-thread have its resources.
+void spin_pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+}  // namespace
 
 void scatter_rows(std::span<const float> rows, std::span<const std::uint32_t> pairs, std::uint32_t hidden,
                   std::span<float> out) {
@@ -33,7 +46,7 @@ void CallBoard::answered(std::uint32_t ticket, std::span<const float> rows, doub
     std::scoped_lock lock(mutex_);
     longest_compute_ = std::max(longest_compute_, compute_seconds);
     shares_[share].state = State::done;
-    if (closed_ || event()) changed_.notify_all();
+    if (closed_ || event()) announce();
 }
 
 bool CallBoard::put(std::uint32_t share, std::span<const float> rows) {
@@ -59,7 +72,7 @@ void CallBoard::failed(std::uint32_t ticket) {
     std::scoped_lock lock(mutex_);
     if (!std::exchange(tickets_[ticket].valid, false)) return;
     --shares_[tickets_[ticket].share].valid_tickets;
-    if (event()) changed_.notify_all();
+    if (event()) announce();
 }
 
 std::optional<CallBoard::Event> CallBoard::event() const {
@@ -71,8 +84,21 @@ std::optional<CallBoard::Event> CallBoard::event() const {
     return all_done ? std::optional(Event::all_done) : std::nullopt;
 }
 
-CallBoard::Event CallBoard::wait(SteadyTime until) {
+void CallBoard::announce() {
+    announcements_.fetch_add(1, std::memory_order_relaxed);
+    changed_.notify_all();
+}
+
+CallBoard::Event CallBoard::wait(SteadyTime until, SteadyTime awake_until) {
     std::unique_lock lock(mutex_);
+    const std::uint32_t known = announcements_.load(std::memory_order_relaxed);
+    const std::optional<Event> at_once = event();
+    if (at_once) return *at_once;
+    lock.unlock();
+    awake_until = std::min(awake_until, until);
+    while (announcements_.load(std::memory_order_relaxed) == known && std::chrono::steady_clock::now() < awake_until)
+        spin_pause();
+    lock.lock();
     changed_.wait_until(lock, until, [&] { return event().has_value(); });
     return event().value_or(Event::timeout);
 }

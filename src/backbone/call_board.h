@@ -2,6 +2,7 @@
 // as a late answer may come; the caller's buffer is touched only while the call is open.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -29,8 +30,9 @@ class CallBoard : public ReplyHandler {
     void void_ticket(std::uint32_t ticket) { failed(ticket); }
 
     enum class Event { all_done, nobody_asked, timeout };
-    // Waits until all shares are done, or for one of them nobody is asked, or `until`.
-    Event wait(SteadyTime until);
+    // Waits until all shares are done, or for one of them nobody is asked, or `until`. Sleeps only after `awake_until`:
+    // to wake a sleeping thread takes about as long as a near worker's answer.
+    Event wait(SteadyTime until, SteadyTime awake_until);
     bool done(std::uint32_t share) const;
     // Not done, and nobody is asked for it.
     bool orphaned(std::uint32_t share) const;
@@ -60,12 +62,15 @@ class CallBoard : public ReplyHandler {
     bool fill(std::uint32_t share, std::span<const float> rows, std::optional<std::uint32_t> ticket);
     std::optional<Event> event() const;
 
+    void announce();
+
     const std::span<float> out_;
     const std::uint32_t hidden_;
     const std::vector<std::vector<std::uint32_t>> pairs_;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
+    std::atomic<std::uint32_t> announcements_{0};  // of events
     std::vector<Share> shares_;
     std::vector<Ticket> tickets_;
     double longest_compute_ = 0;

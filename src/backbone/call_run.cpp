@@ -17,7 +17,8 @@ using std::chrono::steady_clock;
 constexpr double kLocalCostLasts = 5;     // seconds
 constexpr double kShareOfDeadline = 0.5;  // expected to be used up by an answer, at most
 constexpr double kPatience = 4;           // times what computing here takes: then the answer isn't worth waiting for
-constexpr std::uint32_t kMostAsked = 2;   // workers asked for one share, one after the other
+constexpr std::chrono::microseconds kAwake{200};  // the most that is waited for without sleeping
+constexpr std::uint32_t kMostAsked = 2;           // workers asked for one share, one after the other
 
 double seconds(steady_clock::duration time) {
     return duration<double>(time).count();
@@ -105,6 +106,7 @@ class CallRun {
     struct Progress {
         std::uint32_t times_asked = 0;
         SteadyTime deadline;
+        SteadyTime expected;
     };
 
     CallPlan plan();
@@ -113,6 +115,7 @@ class CallRun {
     SteadyTime patience(std::uint32_t share, SteadyTime deadline) const;
     Status settle();
     SteadyTime next_deadline() const;
+    SteadyTime awake_until() const;
     void mark_missed(std::uint32_t share);
     bool ask_replica(std::uint32_t share);
     std::optional<Quote> best_replica(std::uint32_t share) const;
@@ -205,6 +208,7 @@ bool CallRun::ask(std::uint32_t share, std::uint32_t worker, std::uint64_t epoch
     askings_.back().id = asked->id;
     ++progress_[share].times_asked;
     progress_[share].deadline = patience(share, asked->deadline);
+    progress_[share].expected = asked->expected;
     return true;
 }
 
@@ -219,7 +223,7 @@ SteadyTime CallRun::patience(std::uint32_t share, SteadyTime deadline) const {
 
 // Until every share has its rows: waits, asks elsewhere what failed or is overdue, and computes what nobody else can.
 Status CallRun::settle() {
-    while (board_->wait(next_deadline()) != CallBoard::Event::all_done) {
+    while (board_->wait(next_deadline(), awake_until()) != CallBoard::Event::all_done) {
         SteadyTime now = steady_clock::now();
         std::vector<std::uint32_t> here;
         for (std::uint32_t share = 0; share < shares_.size(); ++share) {
@@ -241,6 +245,16 @@ SteadyTime CallRun::next_deadline() const {
         if (!board_->done(share)) next = std::min(next, progress_[share].deadline);
     }
     return next;
+}
+
+// An answer that is due very soon is awaited awake, and may be a little late.
+SteadyTime CallRun::awake_until() const {
+    SteadyTime now = steady_clock::now();
+    SteadyTime expected = now;
+    for (std::uint32_t share = 0; share < shares_.size(); ++share) {
+        if (!board_->done(share)) expected = std::max(expected, progress_[share].expected);
+    }
+    return expected - now < kAwake ? now + kAwake : now;
 }
 
 void CallRun::mark_missed(std::uint32_t share) {

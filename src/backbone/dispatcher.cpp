@@ -73,6 +73,22 @@ class SwarmDispatcher : public Dispatcher {
 
 }  // namespace
 
+const char* state_name(WorkerStatus::State state) {
+    switch (state) {
+        case WorkerStatus::State::connecting:
+            return "connecting";
+        case WorkerStatus::State::serving:
+            return "serving";
+        case WorkerStatus::State::set_aside:
+            return "set aside";
+        case WorkerStatus::State::draining:
+            return "draining";
+        case WorkerStatus::State::refused:
+            return "refused";
+    }
+    return "unknown";
+}
+
 Result<std::unique_ptr<Dispatcher>> Dispatcher::create(SwarmConfig config) {
     for (auto worker = config.workers.begin(); worker != config.workers.end(); ++worker) {
         if (worker->id && !config.identity) {

@@ -85,6 +85,9 @@ struct WorkerStatus {
     double latency_ms = 0;  // recent median per call; 0 where unknown
 };
 
+// "serving", "set aside", …
+const char* state_name(WorkerStatus::State state);
+
 struct SwarmStats {
     std::uint64_t calls = 0;
     std::uint64_t pairs_local = 0;

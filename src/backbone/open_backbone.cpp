@@ -107,22 +107,6 @@ std::filesystem::path resolve(const std::filesystem::path& base, const std::stri
 
 }  // namespace
 
-const char* state_name(WorkerStatus::State state) {
-    switch (state) {
-        case WorkerStatus::State::connecting:
-            return "connecting";
-        case WorkerStatus::State::serving:
-            return "serving";
-        case WorkerStatus::State::set_aside:
-            return "set aside";
-        case WorkerStatus::State::draining:
-            return "draining";
-        case WorkerStatus::State::refused:
-            return "refused";
-    }
-    return "unknown";
-}
-
 Result<Backbone> open_backbone(const BackboneOptions& options) {
     Result<GgufModel> model = GgufModel::open(options.model);
     if (!model) return fail(model.error());

@@ -48,9 +48,6 @@ Result<BackboneOptions> parse_backbone_options(std::string_view json, const std:
 // One worker per line, "#" alone or before a blank begins a comment.
 Result<std::vector<std::string>> read_workers_file(const std::filesystem::path& path);
 
-// "serving", "set aside", …
-const char* state_name(WorkerStatus::State state);
-
 // "worker a:7411: serving, 64 experts", "worker b:7411: set aside (no answer in 2 s)".
 std::string describe_worker(const WorkerStatus& worker);
 

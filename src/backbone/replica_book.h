@@ -22,7 +22,7 @@ class ReplicaBook {
     struct Holder {
         std::uint32_t worker = 0;
         std::uint64_t epoch = 0;
-        auto operator<=>(const Holder&) const = default;
+        std::strong_ordering operator<=>(const Holder&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
     };
 
     ReplicaBook() = default;

@@ -69,6 +69,7 @@ void Swarm::rebuild_book() {
             entries.back().worker = worker;
         }
         std::vector<bool> booked;
+        booked.reserve(entries.size());
         for (const ReplicaBook::Entry& entry : entries)
             booked.push_back(!entry.pieces.empty());
         auto book = std::make_shared<const ReplicaBook>(entries);

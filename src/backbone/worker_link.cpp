@@ -390,6 +390,7 @@ std::optional<WorkerLink::Asked> WorkerLink::ask(const Compute& compute, std::sh
         double deadline =
             latency_.deadline(pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
         asked.deadline = now + from_seconds(deadline);
+        asked.expected = latency_.measured() ? now + from_seconds(latency_.estimate(pairs)) : asked.deadline;
         asked.id =
             enter({std::move(handler), ticket, pairs, compute.hidden, epoch_, compute.layer, now, asked.deadline});
         connection = connection_;

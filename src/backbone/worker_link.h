@@ -65,6 +65,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     struct Asked {
         std::uint64_t id = 0;
         SteadyTime deadline;
+        SteadyTime expected;  // the deadline, while nothing is known
     };
     // Sends a request. None if it can't be asked (any more), or its piece set isn't `compute.epoch`'s.
     std::optional<Asked> ask(const Compute& compute, std::shared_ptr<ReplyHandler> handler, std::uint32_t ticket);

@@ -4,27 +4,8 @@
 #include "backbone/worker_link.h"
 
 namespace kvasir {
-namespace {
 
 using State = WorkerStatus::State;
-
-const char* state_name(State state) {
-    switch (state) {
-        case State::connecting:
-            return "not connected";
-        case State::serving:
-            return "serving";
-        case State::set_aside:
-            return "set aside";
-        case State::draining:
-            return "draining";
-        case State::refused:
-            return "refused";
-    }
-    return "?";
-}
-
-}  // namespace
 
 State WorkerLink::state() const {
     if (phase_ != Phase::up) return refused_ ? State::refused : State::connecting;

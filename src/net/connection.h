@@ -66,9 +66,11 @@ void connect(boost::asio::io_context& context, const Address& address, const std
 
 // At most so many connections may be in their handshake with one listener.
 inline constexpr std::size_t kMaximumHandshakes = 64;
+// … and so many from one address (IPv6: from one /64 network), so that one peer cannot keep the others out.
+inline constexpr std::size_t kMaximumHandshakesPerPeer = 16;
 
 // Accepts connections until destroyed. A peer that does not finish its handshake in 10 s is dropped; more than
-// `kMaximumHandshakes` (64) unfinished ones at once are refused.
+// `kMaximumHandshakes` unfinished ones at once are refused, and `kMaximumHandshakesPerPeer` from one address.
 class Listener {
   public:
     using AcceptHandler = std::function<void(ConnectionPtr)>;

@@ -23,6 +23,14 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 // Strangers must not be able to fill the log: so often at most they are written about.
 constexpr std::chrono::seconds kComplaintPause{1};
 
+// What one peer can be expected to have for itself alone: an IPv4 address, or the upper half of an IPv6 one.
+std::string network_of(const Tcp::endpoint& endpoint) {
+    const auto address = plain_endpoint(endpoint).address();
+    if (!address.is_v6()) return address.to_string();
+    const auto bytes = address.to_v6().to_bytes();
+    return {bytes.begin(), bytes.begin() + bytes.size() / 2};
+}
+
 struct Handlers {
     Listener::Admission admit;
     Listener::AcceptHandler on_connection;
@@ -46,7 +54,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     }
 
     void stop() {
-        std::vector<std::weak_ptr<Handshake>> handshakes;
+        std::vector<Unfinished> handshakes;
         std::shared_ptr<const Handlers> released;  // destroyed without the lock: it may own anything
         {
             std::lock_guard lock(mutex_);
@@ -56,12 +64,17 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
             handshakes.swap(handshakes_);
             released.swap(handlers_);
         }
-        for (const auto& weak : handshakes) {
-            if (auto handshake = weak.lock()) handshake->cancel();
+        for (const Unfinished& unfinished : handshakes) {
+            if (auto handshake = unfinished.handshake.lock()) handshake->cancel();
         }
     }
 
   private:
+    struct Unfinished {
+        std::weak_ptr<Handshake> handshake;
+        std::string network;  // network_of() the peer
+    };
+
     void accept() {
         acceptor_.async_accept(context_, [self = shared_from_this()](error_code error, Tcp::socket socket) {
             self->accepted(error, std::move(socket));
@@ -91,7 +104,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
     void begin_handshake(Tcp::socket socket, const std::shared_ptr<const Handlers>& handlers) {
         error_code error;
-        std::string peer = endpoint_text(socket.remote_endpoint(error));
+        const Tcp::endpoint remote = socket.remote_endpoint(error);
+        std::string peer = endpoint_text(remote);
         if (!error) error = prepare_socket(socket);
         if (error) return;  // it has gone already
         Result<std::unique_ptr<Channel>> channel = make_channel(socket.native_handle(), handlers);
@@ -99,15 +113,21 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
         std::lock_guard lock(mutex_);
         if (!acceptor_.is_open()) return;
-        std::erase_if(handshakes_, [](const auto& weak) { return weak.expired(); });
+        std::erase_if(handshakes_, [](const Unfinished& unfinished) { return unfinished.handshake.expired(); });
         if (handshakes_.size() >= kMaximumHandshakes) {
             return complain(peer, "too many unfinished handshakes");
         }
-        handshakes_.push_back(Handshake::start({std::move(socket), std::move(*channel)},
-                                               steady_clock::now() + options_.handshake,
-                                               [weak = weak_from_this(), peer](Result<Established> result) {
-                                                   if (auto self = weak.lock()) self->shaken(peer, std::move(result));
-                                               }));
+        std::string network = network_of(remote);
+        const auto from_there = std::ranges::count(handshakes_, network, &Unfinished::network);
+        if (static_cast<std::size_t>(from_there) >= kMaximumHandshakesPerPeer) {
+            return complain(peer, "too many unfinished handshakes from there");
+        }
+        auto handshake =
+            Handshake::start({std::move(socket), std::move(*channel)}, steady_clock::now() + options_.handshake,
+                             [weak = weak_from_this(), peer](Result<Established> result) {
+                                 if (auto self = weak.lock()) self->shaken(peer, std::move(result));
+                             });
+        handshakes_.push_back({handshake, std::move(network)});
     }
 
     Result<std::unique_ptr<Channel>> make_channel(int socket, const std::shared_ptr<const Handlers>& handlers) const {
@@ -149,7 +169,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     Tcp::acceptor acceptor_;
     asio::steady_timer pause_;
     std::shared_ptr<const Handlers> handlers_;  // null once stopped
-    std::vector<std::weak_ptr<Handshake>> handshakes_;
+    std::vector<Unfinished> handshakes_;
 };
 
 class TcpListener final : public Listener {

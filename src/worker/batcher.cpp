@@ -61,6 +61,17 @@ Status Batcher::submit(JobPtr job) {
     return {};
 }
 
+bool Batcher::compute_now(const JobPtr& job) {
+    {
+        std::scoped_lock lock(mutex_);
+        if (stopped_ || computing_ || !queue_.empty()) return false;
+        computing_ = true;
+    }
+    compute({job});
+    finish_computing();
+    return true;
+}
+
 bool Batcher::cancel(const Job* job) {
     JobPtr dropped;  // destroyed after the lock
     std::scoped_lock lock(mutex_);
@@ -86,6 +97,8 @@ void Batcher::stop() {
     for (const JobPtr& job : left)
         job->done(fail(stopped_error()));
     if (thread_.joinable()) thread_.join();
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return !computing_; });  // compute_now() on another thread
 }
 
 bool Batcher::wait_idle(std::chrono::milliseconds timeout) {
@@ -108,15 +121,23 @@ void Batcher::run() {
         std::vector<JobPtr> batch;
         {
             std::unique_lock lock(mutex_);
-            work_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
+            work_.wait(lock, [this] { return stopped_ || (!queue_.empty() && !computing_); });
             if (stopped_) return;
             batch = take_batch();
             computing_ = true;
         }
         compute(batch);
-        std::scoped_lock lock(mutex_);
-        computing_ = false;
-        if (queue_.empty()) idle_.notify_all();
+        finish_computing();
+    }
+}
+
+void Batcher::finish_computing() {
+    std::scoped_lock lock(mutex_);
+    computing_ = false;
+    if (!queue_.empty()) {
+        work_.notify_one();
+    } else {
+        idle_.notify_all();
     }
 }
 

@@ -63,6 +63,9 @@ class Batcher {
 
     // Takes a job, or says why not: ErrorKind::unavailable when too much waits or it was stopped.
     Status submit(JobPtr job);
+    // Computes a job on the caller's thread, `done` included, if the batcher is free; otherwise does nothing and
+    // returns false. Two thread switches sooner than submit(), but nobody else's job can join it.
+    bool compute_now(const JobPtr& job);
     // Drops a job that still waits, without calling its `done`; false if it is being or was computed.
     bool cancel(const Job* job);
     // Ends the thread after what it is computing; what waits gets ErrorKind::unavailable.
@@ -76,13 +79,14 @@ class Batcher {
     Batcher(std::unique_ptr<Engine> engine, const BatcherLimits& limits);
     void run();
     std::vector<JobPtr> take_batch();
+    void finish_computing();
     void compute(const std::vector<JobPtr>& batch);
     Status compute_alone(const Job& job, ResultBuffer& result);
     Status compute_together(const std::vector<JobPtr>& batch, std::vector<ResultBuffer>& results);
     static std::uint64_t distinct_bytes(const std::vector<JobPtr>& batch);
 
     const BatcherLimits limits_;
-    std::unique_ptr<Engine> engine_;  // the computing thread's own
+    std::unique_ptr<Engine> engine_;  // of the thread that has set computing_
 
     mutable std::mutex mutex_;  // guards the rest
     std::condition_variable work_;

@@ -12,6 +12,9 @@ namespace {
 // A result frame's payload beyond its rows, generously.
 constexpr std::uint64_t kResultOverhead = 256;
 
+// What decoding asks for: a token or two.
+constexpr std::size_t kPromptPairs = 16;
+
 template <class... Args>
 tl::unexpected<WireError> refusal(WireErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
     return tl::unexpected<WireError>(WireError{code, fmt::format(format, std::forward<Args>(args)...)});
@@ -275,6 +278,10 @@ void Session::submit(std::uint64_t request, JobPtr job) {
         if (ended_) return;
         pending_.emplace(request, job);
     }
+    // With nobody to share a batch with, a small request is answered soonest by the thread that read it. A large one
+    // would keep that thread from its other duties, pings among them.
+    const bool alone = job->compute.pairs.size() <= kPromptPairs && context_.session_count() == 1;
+    if (alone && context_.batcher->compute_now(job)) return;
     const Job* raw = job.get();
     Status accepted = context_.batcher->submit(std::move(job));
     if (!accepted) answer(request, raw, fail(accepted.error()));

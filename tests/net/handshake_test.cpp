@@ -186,13 +186,26 @@ TEST_F(HandshakeTest, HalfOpenOnesAreDroppedAtTheDeadline) {
     EXPECT_TRUE(connect_now(io_, server.address(), backbone_, worker_->id()).has_value());
 }
 
+TEST_F(HandshakeTest, OnePeersUnfinishedOnesDoNotKeepOthersOut) {
+    IoThreads one(1);
+    Server server(one, worker_);
+    std::vector<RawSocket> waiting;
+    for (std::size_t i = 0; i < kMaximumHandshakesPerPeer; ++i)
+        waiting.push_back(RawSocket::connected(server.address().port, 2));
+    RawSocket surplus = RawSocket::connected(server.address().port, 2);
+    EXPECT_TRUE(surplus.receive_all().empty());
+    EXPECT_TRUE(connect_now(io_, server.address(), backbone_, worker_->id()).has_value());
+}
+
 TEST_F(HandshakeTest, UnfinishedOnesAreBounded) {
     IoThreads one(1);
     Server server(one, worker_);
     std::vector<RawSocket> waiting;
-    for (std::size_t i = 0; i < kMaximumHandshakes; ++i)
-        waiting.push_back(RawSocket::connected(server.address().port));
-    RawSocket surplus = RawSocket::connected(server.address().port);
+    for (std::size_t i = 0; i < kMaximumHandshakes; ++i) {
+        const auto from = static_cast<std::uint8_t>(1 + i / kMaximumHandshakesPerPeer);
+        waiting.push_back(RawSocket::connected(server.address().port, from));
+    }
+    RawSocket surplus = RawSocket::connected(server.address().port, 100);
     EXPECT_TRUE(surplus.receive_all().empty());
     waiting.clear();
     // Once the listener has noticed that they went, there is room again.

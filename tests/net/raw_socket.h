@@ -17,8 +17,12 @@ namespace kvasir::test {
 
 class RawSocket {
   public:
-    static RawSocket connected(std::uint16_t port) {
+    // From 127.0.0.`from`.
+    static RawSocket connected(std::uint16_t port, std::uint8_t from = 1) {
         RawSocket made(::socket(AF_INET, SOCK_STREAM, 0));
+        sockaddr_in source = loopback(0);
+        source.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+        EXPECT_EQ(::bind(made.descriptor_, reinterpret_cast<sockaddr*>(&source), sizeof(source)), 0);
         sockaddr_in address = loopback(port);
         EXPECT_EQ(::connect(made.descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
         return made;

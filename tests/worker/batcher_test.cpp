@@ -203,6 +203,43 @@ TEST_F(BatcherTest, IsNotIdleWhileItAnswers) {
     EXPECT_TRUE(batcher->wait_idle(kLongWait));
 }
 
+TEST_F(BatcherTest, ComputesOnTheCallersThreadWhenFree) {
+    auto batcher = make_batcher();
+    const Question question = ask(0, 4, 6);
+    auto [job, future] = future_job(question);
+    ASSERT_TRUE(batcher->compute_now(job));
+    ASSERT_EQ(future.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    expect_answer(future, question);
+    EXPECT_EQ(batcher->stats().jobs, 1U);
+}
+
+TEST_F(BatcherTest, LeavesTheCallerAloneWhenBusyOrStopped) {
+    Blocker blocker;
+    auto batcher = make_blocked_batcher(blocker);
+    auto job = make_job(store_, ask(2, 1, 1), [](const Answer&) { FAIL() << "not to be computed"; });
+    EXPECT_FALSE(batcher->compute_now(job));
+    blocker.release();
+    ASSERT_TRUE(batcher->wait_idle(kLongWait));
+    batcher->stop();
+    EXPECT_FALSE(batcher->compute_now(job));
+}
+
+// What is handed over while a caller computes is computed after it, and stopping waits for the caller.
+TEST_F(BatcherTest, TheCallersThreadAndItsOwnTakeTurns) {
+    Blocker blocker;
+    auto batcher = make_batcher();
+    auto first = make_job(store_, ask(0, 1, 1), blocker.done());
+    auto computing = std::async(std::launch::async, [&] { return batcher->compute_now(first); });
+    blocker.wait_until_blocking();
+    const Question question = ask(2, 1, 1);
+    auto [second, future] = future_job(question);
+    ASSERT_TRUE(batcher->submit(second));
+    EXPECT_EQ(batcher->waiting(), 1U);
+    blocker.release();
+    EXPECT_TRUE(computing.get());
+    expect_answer(future, question);
+}
+
 TEST_F(BatcherTest, OneJobsFailureIsAnAnswer) {
     auto batcher = make_batcher();
     Question impossible = ask(2, 1, 1);

@@ -1,5 +1,6 @@
 #include <chrono>
 
+#include "base/interrupt.h"
 #include "bench/bench.h"
 #include "bench/synthetic_worker.h"
 
@@ -25,6 +26,7 @@ Result<BenchReport> bench_dispatch(const DispatchBench& options) {
     std::vector<double> beyond;
     double overhead_before = (*dispatcher)->stats().seconds_overhead;
     for (int i = -200; i < options.calls; ++i) {  // the first ones warm up
+        if (interrupted()) return fail(ErrorKind::unavailable, "interrupted");
         auto start = steady_clock::now();
         if (Status computed = (*dispatcher)->compute(call.get(), nobody); !computed) return fail(computed.error());
         double seconds = std::chrono::duration<double>(steady_clock::now() - start).count();

@@ -5,6 +5,7 @@
 
 #include "backbone/ggml_backend.h"
 #include "base/child_process.h"
+#include "base/interrupt.h"
 #include "base/units.h"
 #include "bench/bench.h"
 #include "bench/memory_limit.h"
@@ -41,6 +42,15 @@ Result<std::vector<Token>> generate(LlamaSession& session, int count, std::uint3
     return tokens;
 }
 
+Result<int> wait_or_be_interrupted(ChildProcess& child) {
+    const auto end = steady_clock::now() + kPatience;
+    for (;;) {
+        Result<int> code = child.wait(std::chrono::milliseconds(100));
+        if (interrupted()) return fail(ErrorKind::unavailable, "interrupted");
+        if (code || steady_clock::now() >= end) return code;
+    }
+}
+
 Result<nlohmann::json> run_limited(const LimitBench& options, bool stock, const MemoryLimit& limit) {
     if (Status dropped = drop_from_page_cache(options.model); !dropped) return fail(dropped.error());
     std::vector<std::string> arguments = {options.program.string(),
@@ -61,7 +71,7 @@ Result<nlohmann::json> run_limited(const LimitBench& options, bool stock, const 
     }
     auto child = ChildProcess::start({.arguments = arguments, .environment = environment});
     if (!child) return fail(child.error());
-    Result<int> code = (*child)->wait(kPatience);
+    Result<int> code = wait_or_be_interrupted(**child);
     if (!code) return fail(code.error().within(stock ? "stock llama.cpp under the limit" : "Kvasir under the limit"));
     nlohmann::json report = nlohmann::json::parse((*child)->stdout_text(), nullptr, false);
     if (*code != 0 || report.is_discarded()) {
@@ -129,6 +139,7 @@ Result<BenchReport> bench_limit(const LimitBench& options) {
     };
     add("kvasir", "Kvasir", *ours);
     Result<nlohmann::json> stock = run_limited(options, true, *limit);
+    if (interrupted()) return fail(stock.error());
     if (!stock) {
         report.notes.push_back("stock llama.cpp did not finish: " + stock.error().message);
         return report;

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/interrupt.h"
 #include "bench/bench.h"
 #include "bench/synthetic_worker.h"
 
@@ -39,6 +40,7 @@ Result<BenchReport> bench_memory(const std::filesystem::path& program) {
     std::vector<double> held;
     std::vector<double> resident;
     for (std::uint32_t layers : {1U, 3U}) {
+        if (interrupted()) return fail(ErrorKind::unavailable, "interrupted");
         SyntheticShape shape{.hidden = 3072, .ff = 1024, .experts = 16, .layers = layers};
         Result<SyntheticWorker> worker = start_synthetic_worker(program, shape, false);
         if (!worker) return fail(worker.error());

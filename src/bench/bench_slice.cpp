@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "base/temp_directory.h"
 #include "base/units.h"
 #include "bench/bench.h"
@@ -40,9 +41,10 @@ Result<BenchReport> bench_slice(const std::filesystem::path& model_path) {
     double copy_speed = 0;
     // Twice in turn: the first pass also fills the page cache for both.
     for (int round = 0; round < 2; ++round) {
+        if (interrupted()) return fail(ErrorKind::unavailable, "interrupted");
         std::filesystem::path out = scratch(model_path, "slice");
         auto start = steady_clock::now();
-        Result<SliceReport> slice = write_slice(*model, *map, nullptr, pieces, out, true);
+        Result<SliceReport> slice = write_slice(*model, *map, nullptr, pieces, out, true, &interruption());
         double seconds = seconds_since(start);
         std::error_code ignored;
         std::filesystem::remove(out, ignored);

@@ -120,25 +120,32 @@ void add_bench(CLI::App& app, Action& action) {
         action = [flags] {
             flags->dispatch.program = this_program();
             flags->dispatch.tls = !flags->plain;
-            return print(bench_dispatch(flags->dispatch), flags->json);
+            return interruptibly([flags] { return print(bench_dispatch(flags->dispatch), flags->json); });
         };
     });
 
     CLI::App* slice = add("slice", "slicing all experts against a plain copy");
     slice->add_option("model", flags->slice_model, "GGUF model")->required();
-    slice->callback(
-        [&action, flags] { action = [flags] { return print(bench_slice(flags->slice_model), flags->json); }; });
+    slice->callback([&action, flags] {
+        action = [flags] {
+            return interruptibly([flags] { return print(bench_slice(flags->slice_model), flags->json); });
+        };
+    });
 
     CLI::App* memory = add("memory", "a worker's resident memory against the bytes of its experts");
-    memory->callback(
-        [&action, flags] { action = [flags] { return print(bench_memory(this_program()), flags->json); }; });
+    memory->callback([&action, flags] {
+        action = [flags] {
+            return interruptibly([flags] { return print(bench_memory(this_program()), flags->json); });
+        };
+    });
 
     CLI::App* limit = add("limit", "a model larger than its memory, in a memory cgroup (needs root)");
     limit->add_option("model", flags->limit.model, "GGUF model")->required();
     limit->add_option("--memory", flags->limit_memory, "the limit, like 200MB (a third of the model)");
     limit->add_option("--tokens", flags->limit.tokens, "tokens")->check(CLI::Range(1, 4096))->capture_default_str();
     add_threads(limit, flags->limit.threads);
-    limit->callback([&action, flags] { action = [flags] { return run_limit(*flags); }; });
+    limit->callback(
+        [&action, flags] { action = [flags] { return interruptibly([flags] { return run_limit(*flags); }); }; });
 
     CLI::App* inside = add("limited-run", "");
     inside->group("");  // an inner command of `limit`, not shown

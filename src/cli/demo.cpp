@@ -71,7 +71,8 @@ void add_demo(CLI::App& app, Action& action) {
     command->add_option("--threads", flags->demo.threads, "Computing threads of the backbone")
         ->capture_default_str()
         ->check(CLI::Range(1, 1024));
-    command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+    command->callback(
+        [flags, &action] { action = [flags] { return interruptibly([flags] { return run(*flags); }); }; });
 }
 
 }  // namespace kvasir::cli

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "backbone/openmp_policy.h"
+#include "base/interrupt.h"
 #include "base/logging.h"
 #include "cli/command.h"
 #include "expert/engine.h"
@@ -19,7 +20,7 @@ constexpr const char* kFooter =
     "  kvasir worker --slice part.gguf --listen :7411 --admit BACKBONE_ID\n"
     "  kvasir serve model.gguf --worker HOST:7411#WORKER_ID\n"
     "Exit codes: 0 done, 1 a comparison failed, 2 wrong use, 3 bad or unsupported input, 4 something is unavailable,\n"
-    "70 a bug.";
+    "70 a bug, 130 and 143 interrupted (128 + the signal's number).";
 
 int report(const kvasir::Error& error) {
     fmt::print(stderr, "kvasir: error: {}\n", error.message);
@@ -37,6 +38,7 @@ int main(int argc, char** argv) {
     reexec_with_openmp_policy(argv);
     select_exact_kernels();
     log_to_stderr();
+    end_at_once_on_signals();
     CLI::App app("Kvasir: expert-sharded swarm inference for Mixture-of-Experts language models", "kvasir");
     app.footer(kFooter);
     app.set_version_flag("--version", "kvasir " KVASIR_VERSION);

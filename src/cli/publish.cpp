@@ -1,6 +1,7 @@
 // kvasir publish: the manifest of a model.
 #include <nlohmann/json.hpp>
 
+#include "base/interrupt.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "gguf/manifest.h"
@@ -87,6 +88,7 @@ Result<int> run(const Flags& flags) {
     PublishOptions options;
     options.threads = flags.threads > 0 ? flags.threads : default_threads();
     options.quiet = flags.json;
+    options.cancel = &interruption();
     Result<PublishReport> report = publish_to(out, *model, *map, options);
     if (!report) return fail(report.error());
     Summary summary = summarize(*report, out);
@@ -108,7 +110,11 @@ void add_publish(CLI::App& app, Action& action) {
     command->add_option("-o,--out", flags->out, "the manifest to write (default: MODEL.kvasir.json)");
     command->add_option("--threads", flags->threads, "hashing threads (default: all cores)")->check(CLI::Range(1, 256));
     command->add_flag("--json", flags->json, "print the result as JSON, and no progress");
-    command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+    command->callback([flags, &action] {
+        action = [flags] {
+            return interruptibly([flags] { return run(*flags); }, "run the same command again to go on where it ended");
+        };
+    });
 }
 
 }  // namespace kvasir::cli

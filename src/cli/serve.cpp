@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -198,6 +199,15 @@ int run_server(const ServeFlags& flags) {
     return llama_server(static_cast<int>(arguments.size()), pointers.data());
 }
 
+// llama-server ends in good order on SIGTERM, but knows no SIGHUP. (Before it listens, Kvasir ends on both.)
+void hang_up_like_terminate() {
+    struct sigaction before {};
+    if (sigaction(SIGHUP, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) return;
+    struct sigaction action {};
+    action.sa_handler = [](int) { raise(SIGTERM); };
+    sigaction(SIGHUP, &action, nullptr);
+}
+
 void print_summary(const SwarmStats& stats) {
     fmt::print(stderr, "kvasir: {} pairs computed by workers, {} here; {} sent, {} received\n",
                human_count(stats.pairs_remote), human_count(stats.pairs_local), human_bytes(stats.bytes_sent),
@@ -205,6 +215,7 @@ void print_summary(const SwarmStats& stats) {
 }
 
 Result<int> serve(const ServeFlags& flags) {
+    hang_up_like_terminate();
     if (Status one = check_model_options(flags.server_arguments); !one) return fail(one.error());
     if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
     Result<BackboneOptions> options = backbone_options(flags);

@@ -1,10 +1,9 @@
 // kvasir slice: cuts experts out of a model, and checks what was cut.
 #include "gguf/slice.h"
 
-#include <atomic>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "base/interrupt.h"
 #include "base/units.h"
 #include "cli/command.h"
 
@@ -34,21 +33,6 @@ struct Flags {
     std::string check;
     bool json = false;
 };
-
-std::atomic<bool>& interrupted() {
-    static std::atomic<bool> flag = false;
-    return flag;
-}
-
-// Lets write_slice() end in good order, taking its unfinished file along; a second signal kills as usual.
-void end_politely_on_signals() {
-    struct sigaction handler {};
-    handler.sa_handler = [](int) { interrupted() = true; };
-    handler.sa_flags = static_cast<int>(SA_RESETHAND);
-    interrupted() = false;
-    ::sigaction(SIGINT, &handler, nullptr);
-    ::sigaction(SIGTERM, &handler, nullptr);
-}
 
 struct Selection {
     std::string layers;  // empty: all
@@ -175,8 +159,7 @@ Result<int> cut(const Flags& flags) {
     Result<std::optional<Manifest>> found = find_manifest(flags.manifest, model->files().front().path);
     if (!found) return fail(found.error());
     const Manifest* manifest = *found ? &**found : nullptr;
-    end_politely_on_signals();
-    Result<SliceReport> report = write_slice(*model, *map, manifest, *pieces, flags.out, flags.json, &interrupted());
+    Result<SliceReport> report = write_slice(*model, *map, manifest, *pieces, flags.out, flags.json, &interruption());
     if (!report) return fail(report.error());
     print_report(flags, *pieces, manifest, *report);
     return 0;
@@ -216,8 +199,11 @@ void add_slice(CLI::App& app, Action& action) {
     command->add_option("--check", flags->check, "re-read FILE and compare every slab with its digest")
         ->type_name("FILE");
     command->add_flag("--json", flags->json, "print the result as JSON, and no progress");
-    command->callback(
-        [flags, &action] { action = [flags] { return flags->check.empty() ? cut(*flags) : check(*flags); }; });
+    command->callback([flags, &action] {
+        action = [flags] {
+            return flags->check.empty() ? interruptibly([flags] { return cut(*flags); }) : check(*flags);
+        };
+    });
 }
 
 }  // namespace kvasir::cli

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/interrupt.h"
 #include "base/units.h"
 #include "cli/command.h"
 
@@ -99,6 +100,7 @@ void add_synth(CLI::App& app, Action& action) {
     CLI::App* command = app.add_subcommand("synth", "Make a random-weight MoE model for tests and benchmarks");
     auto flags = std::make_shared<Flags>();
     flags->options.quiet = false;
+    flags->options.cancel = &interruption();
     command->add_option("-o,--output", flags->out, "the GGUF file to write");
     command->add_option("--preset", flags->preset, "a named geometry (see --list)");
     command->add_flag("--list", flags->list, "list the presets");
@@ -113,7 +115,8 @@ void add_synth(CLI::App& app, Action& action) {
         "--with-data", [=] { set_header_only(false); }, "data even where a preset has none");
     command->add_flag("--quiet", flags->options.quiet, "no progress");
     add_fields(*command, flags);
-    command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+    command->callback(
+        [flags, &action] { action = [flags] { return interruptibly([flags] { return run(*flags); }); }; });
 }
 
 }  // namespace kvasir::cli

@@ -37,13 +37,16 @@ struct Flags {
     bool json = false;
 };
 
-// SIGTERM and SIGINT, blocked in every thread started from now on and waited for by this one.
+// SIGTERM, SIGINT and SIGHUP, blocked in every thread started from now on and waited for by this one.
 class StopSignals {
   public:
     StopSignals() {
         sigemptyset(&set_);
-        sigaddset(&set_, SIGTERM);
-        sigaddset(&set_, SIGINT);
+        for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+            // What this process was started to ignore (nohup) would otherwise be waited for all the same.
+            struct sigaction current {};
+            if (sigaction(number, nullptr, &current) == 0 && current.sa_handler != SIG_IGN) sigaddset(&set_, number);
+        }
         pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     }
     // True if one came within `timeout`.

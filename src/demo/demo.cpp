@@ -10,10 +10,10 @@
 
 #include "backbone/open_backbone.h"
 #include "base/files.h"
+#include "base/interrupt.h"
 #include "base/temp_directory.h"
 #include "base/units.h"
 #include "demo/fleet.h"
-#include "demo/interrupt.h"
 #include "demo/sampler.h"
 #include "verify/side_by_side.h"
 #include "verify/text_table.h"
@@ -26,7 +26,6 @@ using std::chrono::steady_clock;
 constexpr const char* kPrompt = "Once upon a time there was a king who had three daughters";
 constexpr std::chrono::seconds kSwarmPatience{30};
 constexpr std::size_t kVictim = 1;  // the worker that is killed
-constexpr int kInterruptedCode = 130;
 
 // What stock llama.cpp wrote, alone on the machine's model.
 struct Monolith {
@@ -73,6 +72,7 @@ tl::unexpected<Error> stopped() {
 Status publish_stage(const std::filesystem::path& manifest_file, Setup& setup) {
     PublishOptions options;
     options.threads = 1;
+    options.cancel = &interruption();
     Result<PublishReport> report = publish(setup.model, setup.map, options);
     if (!report) return fail(report.error());
     setup.manifest = std::move(report->manifest);
@@ -183,7 +183,10 @@ class Assassin {
 
 // Decodes by the swarm and by stock llama.cpp, and compares.
 Status step(SideBySide& runs, std::span<const Token> tokens, std::uint64_t position, Comparison& comparison) {
-    if (interrupted()) return stopped();
+    if (interrupted()) {
+        show("\n");  // in the middle of the story
+        return stopped();
+    }
     for (const Run run : {Run::swarm, Run::stock}) {
         if (Status done = runs.decode(run, tokens); !done) return done;
     }
@@ -330,11 +333,7 @@ Result<int> run_demo(const DemoOptions& options) {
     if (options.tokens < 2 || options.threads < 1) {
         return fail(ErrorKind::usage, "a story has at least 2 tokens and is computed by at least 1 thread");
     }
-    end_politely_on_signals();
-    Result<int> code = run_stages(options);
-    if (!interrupted()) return code;
-    fmt::print(stderr, "\nkvasir: interrupted; everything is cleaned up\n");
-    return kInterruptedCode;
+    return run_stages(options);
 }
 
 }  // namespace kvasir

@@ -18,9 +18,9 @@ struct DemoOptions {
     int threads = 1;  // of the backbone and of stock llama.cpp; each worker has one
 };
 
-// Prints as it goes, to stdout. Returns the process's exit code: 0 when everything was identical, 1 when not, 130 when
-// interrupted (SIGINT, SIGTERM or SIGHUP, which it handles). Registers the Kvasir backend: once per process. Leaves no
-// file and no process behind.
+// Prints as it goes, to stdout. Returns the process's exit code: 0 when everything was identical, 1 when not. Ends
+// early, with an error, once interrupted(). Registers the Kvasir backend: once per process. Leaves no file and no
+// process behind, if signals end it politely (base/interrupt.h).
 Result<int> run_demo(const DemoOptions& options);
 
 }  // namespace kvasir

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/interrupt.h"
 #include "gguf/slice.h"
 
 namespace kvasir {
@@ -45,7 +46,8 @@ Result<std::vector<FleetWorker>> cut_fleet(const GgufModel& model, const ExpertM
     for (std::size_t i = 0; i < fleet.size(); ++i) {
         fleet[i].slice = directory / fmt::format("slice{}.gguf", i + 1);
         fleet[i].pieces = fleet_pieces(map, i);
-        Result<SliceReport> cut = write_slice(model, map, &manifest, fleet[i].pieces, fleet[i].slice, false);
+        Result<SliceReport> cut =
+            write_slice(model, map, &manifest, fleet[i].pieces, fleet[i].slice, false, &interruption());
         if (!cut) return fail(cut.error());
     }
     return fleet;

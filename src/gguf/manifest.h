@@ -2,6 +2,7 @@
 // File format: docs/manifest.md.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -68,8 +69,9 @@ std::string to_json(const Manifest& manifest);
 
 struct PublishOptions {
     int threads = 1;
-    bool quiet = false;                  // no progress
-    std::filesystem::path journal = {};  // digests done so far, so that an interrupted run resumes; empty: none
+    bool quiet = false;                         // no progress
+    std::filesystem::path journal = {};         // digests done so far, so that a killed run resumes; empty: none
+    const std::atomic<bool>* cancel = nullptr;  // when set by anybody: ends with ErrorKind::unavailable
 };
 
 struct PublishReport {

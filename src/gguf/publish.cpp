@@ -151,7 +151,7 @@ Result<HashStats> hash_remaining(const GgufModel& model, const std::vector<Slab>
         *slabs[order[job]].digest = digest;
         return journal == nullptr ? Status{} : journal->append(order[job], digest);
     };
-    return hash_all(jobs, options.threads, progress, keep);
+    return hash_all(jobs, options.threads, progress, keep, options.cancel);
 }
 
 // A manifest may replace a manifest (or whatever else is JSON), not a model that somebody named by mistake.

@@ -2,6 +2,7 @@
 // benchmarks. The same specification gives the same bytes on any number of threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -50,9 +51,10 @@ struct SynthSpec {
 };
 
 struct SynthOptions {
-    int threads = 0;           // 0: as many as the machine has
-    std::uint32_t splits = 1;  // > 1: OUT-00001-of-0000N.gguf, …
-    bool quiet = true;         // no progress line
+    int threads = 0;                            // 0: as many as the machine has
+    std::uint32_t splits = 1;                   // > 1: OUT-00001-of-0000N.gguf, …
+    bool quiet = true;                          // no progress line
+    const std::atomic<bool>* cancel = nullptr;  // when set by anybody: ends with ErrorKind::unavailable
 };
 
 struct SynthReport {

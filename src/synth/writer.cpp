@@ -131,8 +131,13 @@ Status write_at(int descriptor, std::uint64_t offset, ByteSpan bytes) {
 class DataWriter {
   public:
     DataWriter(const ModelPlan& plan, const Filler& filler, std::span<const Part> parts,
-               std::span<const AtomicFile> files)
-        : plan_(plan), filler_(filler), parts_(parts), files_(files), units_(cut_into_units(plan.tensors)) {}
+               std::span<const AtomicFile> files, const std::atomic<bool>* cancel)
+        : plan_(plan),
+          filler_(filler),
+          parts_(parts),
+          files_(files),
+          cancel_(cancel),
+          units_(cut_into_units(plan.tensors)) {}
 
     Status run(unsigned threads, Progress& progress) {
         std::vector<std::jthread> workers;
@@ -149,6 +154,11 @@ class DataWriter {
     void work() {
         ByteVector buffer;
         for (std::size_t index = next_++; index < units_.size(); index = next_++) {
+            if (cancel_ != nullptr && *cancel_) {
+                const std::lock_guard lock(mutex_);
+                error_ = Error{ErrorKind::unavailable, "interrupted"};
+                break;
+            }
             const Unit& unit = units_[index];
             const TensorPlan& tensor = plan_.tensors[unit.tensor];
             buffer.resize(tensor.row_bytes() * static_cast<std::uint64_t>(unit.rows));
@@ -190,6 +200,7 @@ class DataWriter {
     const Filler& filler_;
     std::span<const Part> parts_;
     std::span<const AtomicFile> files_;
+    const std::atomic<bool>* cancel_;
     const std::vector<Unit> units_;
     std::atomic<std::size_t> next_ = 0;
     std::mutex mutex_;
@@ -241,7 +252,8 @@ Result<SynthReport> synthesize(const SynthSpec& spec, const std::filesystem::pat
     if (!spec.header_only) {
         const Filler filler(spec.seed, plan->tensors);
         Progress progress("synth", report.model_bytes, ProgressUnit::bytes, options.quiet);
-        Status written = DataWriter(*plan, filler, parts, files).run(thread_count(options.threads), progress);
+        Status written =
+            DataWriter(*plan, filler, parts, files, options.cancel).run(thread_count(options.threads), progress);
         if (!written) return fail(written.error());
         progress.finish();
     }

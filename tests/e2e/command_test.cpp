@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/files.h"
 #include "e2e/cluster.h"
@@ -30,8 +34,35 @@ class CommandTest : public testing::Test {
         stream.put(byte);
     }
 
+    // A model of 78 GB in no space: all of its weights are a hole. Nothing gets through it in an instant.
+    std::string endless_model() const {
+        Outcome made = kvasir({"synth", "--preset", "qwen3.5-122b", "--header-only", "-o", file("endless.gguf")});
+        EXPECT_EQ(made.exit_code, 0) << made.err;
+        std::filesystem::resize_file(file("endless.gguf"), 78'000'000'000);
+        return file("endless.gguf");
+    }
+    std::unique_ptr<ChildProcess> start(std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), KVASIR_PROGRAM);
+        return ChildProcess::start({.arguments = arguments, .environment = {}}).value();
+    }
+
     Cluster cluster_;
 };
+
+// Waits until the process has a file open whose path begins with one of `prefixes`.
+bool wait_for_open_file(ChildProcess& process, const std::vector<std::string>& prefixes) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (process.running() && std::chrono::steady_clock::now() < end) {
+        std::error_code gone;
+        for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", process.pid()), gone)) {
+            const std::string path = std::filesystem::read_symlink(entry, gone).string();
+            auto begins = [&path](const std::string& prefix) { return path.starts_with(prefix); };
+            if (std::ranges::any_of(prefixes, begins)) return true;
+        }
+        std::this_thread::yield();
+    }
+    return false;
+}
 
 TEST_F(CommandTest, InspectTellsTheGeometry) {
     Outcome outcome = kvasir({"inspect", model(), "--json"});
@@ -142,6 +173,41 @@ TEST_F(CommandTest, AWorkerOnATakenPortSaysSo) {
                               cluster_.backbone_id(), "--listen", fmt::format("127.0.0.1:{}", worker.port)});
     EXPECT_EQ(outcome.exit_code, 4) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(std::to_string(worker.port)));
+}
+
+TEST_F(CommandTest, AnInterruptedCommandSaysSoAndLeavesNothing) {
+    const std::string model = endless_model();
+    const std::size_t before = entries();
+    // An unfinished file has no name, which is shown like this, or on some file systems one for the time being.
+    const std::vector<std::string> unfinished = {file("#"), file("out.gguf.")};
+    auto slice = start({"slice", model, "--layers", "0-1", "-o", file("out.gguf")});
+    ASSERT_TRUE(wait_for_open_file(*slice, unfinished)) << slice->stderr_text();
+    slice->signal(SIGINT);
+    EXPECT_EQ(slice->wait(kPatience).value(), 130);
+    EXPECT_THAT(slice->stderr_text(), HasSubstr("kvasir: interrupted; nothing was left behind\n"));
+
+    auto synth = start({"synth", "--preset", "qwen3.5-122b-2layers", "--with-data", "-o", file("out.gguf")});
+    ASSERT_TRUE(wait_for_open_file(*synth, unfinished)) << synth->stderr_text();
+    synth->signal(SIGTERM);
+    EXPECT_EQ(synth->wait(kPatience).value(), 143);
+    EXPECT_THAT(synth->stderr_text(), HasSubstr("kvasir: interrupted; nothing was left behind\n"));
+
+    auto verify = start({"verify", cluster_.model().string(), "--tokens", "1000000"});
+    ASSERT_TRUE(verify->wait_for_line("comparing the runs", kPatience)) << verify->stderr_text();
+    verify->signal(SIGTERM);
+    EXPECT_EQ(verify->wait(kPatience).value(), 143);
+    EXPECT_THAT(verify->stderr_text(), HasSubstr("kvasir: interrupted"));
+    EXPECT_EQ(entries(), before);
+}
+
+TEST_F(CommandTest, AnInterruptedPublishGoesOnWhereItEnded) {
+    auto publish = start({"publish", endless_model()});
+    ASSERT_TRUE(wait_for_open_file(*publish, {file("endless.gguf.kvasir.json.part")})) << publish->stderr_text();
+    publish->signal(SIGINT);
+    EXPECT_EQ(publish->wait(kPatience).value(), 130);
+    EXPECT_THAT(publish->stderr_text(), HasSubstr("kvasir: interrupted; run the same command again"));
+    EXPECT_TRUE(std::filesystem::exists(file("endless.gguf.kvasir.json.part")));
+    EXPECT_FALSE(std::filesystem::exists(file("endless.gguf.kvasir.json")));
 }
 
 TEST_F(CommandTest, TheDemoProvesItselfAndLeavesNothingBehind) {

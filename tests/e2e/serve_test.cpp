@@ -102,5 +102,24 @@ TEST_F(ServeTest, WorkersWithoutAManifestAreRefusedWithAdvice) {
     EXPECT_THAT(outcome.err, HasSubstr("kvasir publish"));
 }
 
+TEST_F(ServeTest, EndsInGoodOrderWhenItsTerminalGoes) {
+    Server server = start_kvasir({});
+    server.process->signal(SIGHUP);
+    EXPECT_EQ(server.process->wait(kPatience).value(), 0) << server.process->stderr_text();
+}
+
+TEST_F(ServeTest, InterruptedWhileItWaitsForWorkersItSaysSo) {
+    auto process = ChildProcess::start({.arguments = {KVASIR_PROGRAM, "serve", cluster_.model().string(), "--identity",
+                                                      cluster_.backbone_identity().string(), "--worker",
+                                                      "127.0.0.1:1#" + cluster_.backbone_id(), "--wait", "600",
+                                                      "--port", std::to_string(free_port())},
+                                        .environment = {}})
+                       .value();
+    ASSERT_TRUE(process->wait_for_line("node id", kPatience)) << process->stderr_text();
+    process->signal(SIGINT);
+    EXPECT_EQ(process->wait(kPatience).value(), 130);
+    EXPECT_THAT(process->stderr_text(), HasSubstr("kvasir: interrupted"));
+}
+
 }  // namespace
 }  // namespace kvasir::e2e

@@ -20,6 +20,11 @@ tl::unexpected<WireError> refusal(WireErrorCode code, fmt::format_string<Args...
     return tl::unexpected<WireError>(WireError{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
+// For the log, of what the throttle has kept back.
+std::string and_before(std::uint64_t count) {
+    return count > 0 ? fmt::format(" (and {} before it)", count) : "";
+}
+
 std::string without_port(const std::string& address) {
     return address.substr(0, address.rfind(':'));
 }
@@ -97,7 +102,11 @@ void Session::on_close(const Error& reason) {
     }
     for (const auto& [request, job] : abandoned)
         context_.batcher->cancel(job.get());
-    if (greeted_) spdlog::info("backbone {}: gone: {}", name_, reason.message);
+    if (greeted_) {
+        spdlog::info("backbone {}: gone: {}", name_, reason.message);
+    } else if (auto kept_back = context_.refusals->admit(source_)) {
+        spdlog::warn("{}: gone before HELLO: {}{}", name_, reason.message, and_before(*kept_back));
+    }
     auto on_end = std::exchange(on_end_, nullptr);
     if (on_end) on_end(shared_from_this());
 }
@@ -176,7 +185,7 @@ void Session::on_hello(const Frame& frame) {
 void Session::refuse(std::uint64_t request, const WireError& error) {
     if (auto kept_back = context_.refusals->admit(source_)) {
         spdlog::warn("backbone {}: request refused ({}): {}{}", name_, error_code_name(error.code), error.text,
-                     *kept_back > 0 ? fmt::format(" (and {} before it)", *kept_back) : "");
+                     and_before(*kept_back));
     }
     connection_->send({FrameType::error, request, encode(error)});
     if (request == 0) connection_->close({ErrorKind::invalid, fmt::format("refused: {}", error.text)});

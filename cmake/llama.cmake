@@ -13,7 +13,13 @@ if(NOT EXISTS ${llama_dir}/ready)
     message(FATAL_ERROR "llama.cpp is not built in ${llama_dir}: run scripts/setup.sh first")
 endif()
 
-set(llama_bin ${llama_dir}/build/bin)
+# Beside our programs, which look for them there: build/bin is complete, wherever it is copied to.
+set(llama_bin ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+file(GLOB llama_libraries ${llama_dir}/build/bin/*.so*)
+list(FILTER llama_libraries EXCLUDE REGEX "bench-impl|completion-impl")
+file(COPY ${llama_libraries} DESTINATION ${llama_bin})
+
 function(kvasir_import name file)
     add_library(llama::${name} SHARED IMPORTED)
     set_target_properties(llama::${name} PROPERTIES IMPORTED_LOCATION ${llama_bin}/lib${file}.so
@@ -29,8 +35,13 @@ target_link_libraries(llama::ggml INTERFACE llama::ggml-cpu llama::ggml-base)
 target_include_directories(llama::ggml INTERFACE ${llama_dir}/src/ggml/src)
 kvasir_import(llama llama)
 target_link_libraries(llama::llama INTERFACE llama::ggml)
+kvasir_import(mtmd mtmd)
+kvasir_import(common llama-common)
 kvasir_import(server llama-server-impl)
-target_link_libraries(llama::server INTERFACE llama::llama)
-file(GLOB llama_libraries ${llama_bin}/*.so)
+target_link_libraries(llama::server INTERFACE llama::common llama::mtmd llama::llama)
+# arg.h, which checks llama-server's options.
+target_include_directories(llama::server INTERFACE ${llama_dir}/src/common)
+# The libraries name the place where they were built, not this one, for each other: so the program names them all.
+target_link_options(llama::server INTERFACE LINKER:--no-as-needed)
 # The tools that the tests compare with.
-set(KVASIR_LLAMA_BIN ${llama_bin})
+set(KVASIR_LLAMA_BIN ${llama_dir}/build/bin)

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "bench/memory_limit.h"
 #include "cli/command.h"
+#include "cli/paths.h"
 
 namespace kvasir::cli {
 namespace {
@@ -54,7 +55,17 @@ Result<int> run_inside_limit(const Flags& flags) {
     return 0;
 }
 
+Result<int> run_local(Flags& flags) {
+    Result<std::filesystem::path> model = whole_model(flags.local.model);
+    if (!model) return fail(model.error());
+    flags.local.model = *model;
+    return print(bench_local(flags.local), flags.json);
+}
+
 Result<int> run_limit(Flags& flags) {
+    Result<std::filesystem::path> model = whole_model(flags.limit.model);
+    if (!model) return fail(model.error());
+    flags.limit.model = *model;
     if (!flags.limit_memory.empty()) {
         Result<std::uint64_t> bytes = parse_bytes(flags.limit_memory);
         if (!bytes) return fail(bytes.error().within("--memory"));
@@ -91,7 +102,7 @@ void add_bench(CLI::App& app, Action& action) {
         ->check(CLI::Range(4, 512))
         ->capture_default_str();
     add_threads(local, flags->local.threads);
-    local->callback([&action, flags] { action = [flags] { return print(bench_local(flags->local), flags->json); }; });
+    local->callback([&action, flags] { action = [flags] { return run_local(*flags); }; });
 
     CLI::App* worker = add("worker", "a worker's arithmetic against the memory's speed");
     worker->add_option("--hidden", flags->worker.hidden, "columns")

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/paths.h"
 
 namespace kvasir::cli {
 namespace {
@@ -32,13 +33,16 @@ Result<Identity> make_new(const std::string& file) {
 
 Result<int> run(const Flags& flags) {
     if (flags.file.empty()) return fail(ErrorKind::usage, "--file needs a path");
+    if (Status good = check_key_path(flags.file); !good) return fail(good.error());
+    std::error_code ignored;
+    const bool made = flags.renew || !std::filesystem::exists(flags.file, ignored);
     Result<Identity> identity = flags.renew ? make_new(flags.file) : Identity::load_or_create(flags.file);
     if (!identity) return fail(identity.error());
     std::string id = to_hex(identity->id());
     if (flags.json) {
-        fmt::print("{}\n", nlohmann::json{{"id", id}, {"file", flags.file}}.dump(2));
+        fmt::print("{}\n", nlohmann::json{{"id", id}, {"file", flags.file}, {"made", made}}.dump(2));
     } else {
-        fmt::print("id    {}\nfile  {}\n", id, flags.file);
+        fmt::print("id    {}\nfile  {}\n{}", id, flags.file, made ? "made  just now\n" : "");
     }
     return 0;
 }

@@ -1,38 +1,31 @@
 // kvasir serve: llama.cpp's server with the Kvasir backend in it.
 #include <fmt/format.h>
-#include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
-#include "base/files.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/paths.h"
+#include "cli/server_options.h"
 
 // llama.cpp's server as a function; its library exports it without a header.
 int llama_server(int argc, char** argv);
 
 namespace kvasir::cli {
 namespace {
-
-constexpr std::uint16_t kServerPort = 8080;  // llama-server's own default
 
 constexpr const char* kFooter =
     "All other options go to llama-server (--port, -c, -t, --api-key, …), and so does all that follows --.\n"
@@ -45,7 +38,7 @@ constexpr const char* kFooter =
     "  curl localhost:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 32}'";
 
 struct ServeFlags {
-    std::string model;
+    std::filesystem::path model;
     std::vector<std::string> workers;
     std::string workers_file;
     std::string manifest;
@@ -57,67 +50,6 @@ struct ServeFlags {
     std::vector<std::string> server_arguments;
     std::vector<std::string> never_taken;
 };
-
-// The last value given for `flag`, then the environment's, then `fallback`: as llama-server decides it.
-std::string server_option(const std::vector<std::string>& arguments, std::string_view flag, const char* variable,
-                          const std::string& fallback) {
-    const char* environment = std::getenv(variable);
-    std::string value = environment != nullptr ? environment : fallback;
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        std::string_view argument = arguments[i];
-        if (argument == flag && i + 1 < arguments.size()) value = arguments[i + 1];
-    }
-    return value;
-}
-
-Status check_port(const std::string& host, const std::string& port) {
-    if (host.ends_with(".sock")) return {};
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    if (int code = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); code != 0) {
-        return fail(ErrorKind::usage, "cannot listen on {}:{}: {}", host, port, gai_strerror(code));
-    }
-    std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-    File listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (listener.descriptor() < 0) return {};  // llama-server will say what is wrong
-    int yes = 1;
-    setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (bind(listener.descriptor(), found->ai_addr, found->ai_addrlen) == 0) return {};
-    if (errno == EADDRINUSE) {
-        return fail(ErrorKind::unavailable,
-                    "port {} on {} is taken: stop what listens there, or choose another with --port", port, host);
-    }
-    return fail(ErrorKind::unavailable, "cannot listen on {}:{}: {}", host, port, std::strerror(errno));
-}
-
-// The model is named once, first: another one would be served while the swarm is that of the first.
-Status check_model_options(const std::vector<std::string>& arguments) {
-    for (const std::string& argument : arguments) {
-        for (std::string_view option : {"-m", "--model", "-mu", "--model-url", "-hf", "--hf-repo"}) {
-            if (argument == option) {
-                return fail(ErrorKind::usage, "{}: the model is the first argument of kvasir serve, and the only one",
-                            option);
-            }
-        }
-    }
-    return {};
-}
-
-// Tries to bind the ports as llama-server will, before minutes go into loading a model.
-Status check_ports(const std::vector<std::string>& arguments) {
-    bool shared = std::find(arguments.begin(), arguments.end(), "--reuse-port") != arguments.end();
-    if (shared) return {};
-    std::istringstream hosts(server_option(arguments, "--host", "LLAMA_ARG_HOST", "127.0.0.1"));
-    std::string port = server_option(arguments, "--port", "LLAMA_ARG_PORT", std::to_string(kServerPort));
-    bool digits = !port.empty() && port.size() <= 5 && std::all_of(port.begin(), port.end(), ::isdigit);
-    if (!digits || std::stoi(port) > 65535) return fail(ErrorKind::usage, "--port {}: a port is 0 to 65535", port);
-    for (std::string host; std::getline(hosts, host, ',');) {
-        if (Status free = check_port(host, port); !free) return free;
-    }
-    return {};
-}
 
 Result<BackboneOptions> backbone_options(const ServeFlags& flags) {
     BackboneOptions options;
@@ -188,15 +120,8 @@ Status wait_for_workers(Dispatcher& dispatcher, std::uint64_t seconds) {
 }
 
 int run_server(const ServeFlags& flags) {
-    // Repacked weights would be a second copy in memory; a warm-up would read every expert of the model from disk.
-    std::vector<std::string> arguments = {"kvasir-serve", "-m", flags.model, "--no-repack", "--no-warmup"};
-    arguments.insert(arguments.end(), flags.server_arguments.begin(), flags.server_arguments.end());
-    std::vector<char*> pointers;
-    pointers.reserve(arguments.size() + 1);
-    for (std::string& argument : arguments)
-        pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    return llama_server(static_cast<int>(arguments.size()), pointers.data());
+    std::vector<std::string> arguments = server_command_line(flags.model, flags.server_arguments);
+    return llama_server(static_cast<int>(arguments.size()), argv_of(arguments).data());
 }
 
 // llama-server ends in good order on SIGTERM, but knows no SIGHUP. (Before it listens, Kvasir ends on both.)
@@ -214,10 +139,13 @@ void print_summary(const SwarmStats& stats) {
                human_bytes(stats.bytes_received));
 }
 
-Result<int> serve(const ServeFlags& flags) {
+Result<int> serve(ServeFlags flags) {
     hang_up_like_terminate();
-    if (Status one = check_model_options(flags.server_arguments); !one) return fail(one.error());
-    if (Status free = check_ports(flags.server_arguments); !free) return fail(free.error());
+    if (Status good = check_key_path(flags.identity); !good) return fail(good.error());
+    Result<std::filesystem::path> model = whole_model(flags.model);
+    if (!model) return fail(model.error());
+    flags.model = *model;
+    if (Status good = check_server_options(flags.server_arguments); !good) return fail(good.error());
     Result<BackboneOptions> options = backbone_options(flags);
     if (!options) return fail(options.error());
     Result<Backbone> opened = open_backbone(*options);
@@ -228,6 +156,8 @@ Result<int> serve(const ServeFlags& flags) {
     std::shared_ptr<Dispatcher> dispatcher = opened->config.dispatcher;
     if (dispatcher) {
         if (Status serving = wait_for_workers(*dispatcher, flags.wait_seconds); !serving) return fail(serving.error());
+    } else if (opened->map.layers.empty()) {
+        fmt::print(stderr, "kvasir: a dense model: there are no experts to share, llama-server serves it alone\n");
     } else {
         fmt::print(stderr, "kvasir: no workers: all {} experts are computed here\n",
                    human_count(opened->map.expert_count()));

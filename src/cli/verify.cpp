@@ -10,6 +10,7 @@
 
 #include "backbone/open_backbone.h"
 #include "cli/command.h"
+#include "cli/paths.h"
 
 namespace kvasir::cli {
 namespace {
@@ -90,20 +91,24 @@ Status await_workers(const Dispatcher& dispatcher, std::uint64_t seconds) {
 }
 
 Result<int> run(Flags flags) {
-    flags.backbone.model = flags.model;
+    if (Status good = check_key_path(flags.identity); !good) return fail(good.error());
+    Result<std::filesystem::path> model = whole_model(flags.model);
+    if (!model) return fail(model.error());
+    flags.backbone.model = *model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;
     flags.backbone.prefer_workers = true;  // the more they compute, the more is proven
     flags.backbone.deadline = std::chrono::milliseconds(flags.deadline_ms);
-    flags.verify.model = flags.model;
+    flags.verify.model = *model;
     flags.verify.text = flags.text;
     flags.verify.quiet = flags.json;
     if (!flags.backbone.workers.empty()) {
         Result<Backbone> backbone = open_backbone(flags.backbone);
         if (!backbone) return fail(backbone.error());
         if (Status waited = await_workers(*backbone->config.dispatcher, flags.wait_seconds); !waited) {
-            return fail(backbone->id ? waited.error().within("our node id is " + to_hex(*backbone->id))
-                                     : waited.error());
+            if (!backbone->id) return fail(waited.error());
+            return fail(waited.error().kind, "{}\nThis node's id, which they must admit: {}", waited.error().message,
+                        to_hex(*backbone->id));
         }
         flags.verify.dispatcher = backbone->config.dispatcher;
         flags.verify.manifest = backbone->config.manifest;

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -12,6 +13,7 @@
 
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/paths.h"
 #include "gguf/slice.h"
 #include "worker/admission.h"
 #include "worker/cores.h"
@@ -109,6 +111,34 @@ Result<std::optional<Manifest>> manifest_beside(const std::filesystem::path& mod
     return std::move(*manifest);
 }
 
+// A file that is named twice is served once.
+std::vector<std::filesystem::path> distinct(const std::vector<std::filesystem::path>& slices) {
+    std::vector<std::filesystem::path> files;
+    for (const std::filesystem::path& slice : slices) {
+        std::error_code ignored;
+        auto same = [&](const std::filesystem::path& file) {
+            return std::filesystem::equivalent(file, slice, ignored);
+        };
+        if (std::ranges::any_of(files, same)) {
+            spdlog::warn("{}: is named more than once", slice.string());
+        } else {
+            files.push_back(slice);
+        }
+    }
+    return files;
+}
+
+// Of the experts held, each counted once however many slices it is in.
+std::uint64_t distinct_bytes(const PieceStore& store) {
+    std::uint64_t bytes = 0;
+    for (const Piece& piece : store.pieces()) {
+        for (std::uint32_t expert = piece.first; expert < piece.first + piece.count; ++expert) {
+            if (const auto place = store.find(piece.layer, expert)) bytes += place->held->expert_bytes;
+        }
+    }
+    return bytes;
+}
+
 Status check_slices(const Flags& flags) {
     for (const std::filesystem::path& path : flags.slices) {
         Result<std::optional<Manifest>> manifest = manifest_beside(path);
@@ -123,6 +153,11 @@ Status check_slices(const Flags& flags) {
 // The line that says this worker serves; scripts wait for it.
 void print_ready(const Flags& flags, const ServerOptions& options, const Server& server) {
     const PieceStore& store = server.store();
+    const std::uint64_t bytes = distinct_bytes(store);
+    if (bytes < store.weight_bytes()) {
+        spdlog::warn("{} of the slices are experts that another of them holds too",
+                     human_bytes(store.weight_bytes() - bytes));
+    }
     const Address local = server.local_address();
     const std::string address = local.text();
     const std::string id = options.identity ? to_hex(options.identity->id()) : "";
@@ -133,7 +168,7 @@ void print_ready(const Flags& flags, const ServerOptions& options, const Server&
                                      {"address", address},
                                      {"id", id.empty() ? nlohmann::json() : nlohmann::json(id)},
                                      {"experts", store.expert_count()},
-                                     {"weight_bytes", store.weight_bytes()},
+                                     {"weight_bytes", bytes},
                                      {"model_id", to_hex(store.model_id())},
                                      {"pieces", describe(store.pieces())},
                                      {"threads", options.threads}};
@@ -141,7 +176,7 @@ void print_ready(const Flags& flags, const ServerOptions& options, const Server&
     } else {
         fmt::print("ready: listening on {}, {}, {} experts ({}), {} threads; {}; backbones use --worker {}{}\n",
                    address, id.empty() ? "without TLS" : "node id " + id, human_count(store.expert_count()),
-                   human_bytes(store.weight_bytes()), options.threads, describe(store.pieces()), reached_at,
+                   human_bytes(bytes), options.threads, describe(store.pieces()), reached_at,
                    id.empty() ? "" : "#" + id);
     }
     std::fflush(stdout);
@@ -181,9 +216,10 @@ void log_as_a_service() {
     spdlog::set_pattern("%Y-%m-%d %H:%M:%S kvasir: %l: %v");
 }
 
-Result<int> run(const Flags& flags) {
-    select_exact_kernels();
+Result<int> run(Flags flags) {
     log_as_a_service();
+    if (Status good = check_key_path(flags.identity); !good) return fail(good.error());
+    flags.slices = distinct(flags.slices);
     Result<ServerOptions> options = make_options(flags);
     if (!options) return fail(options.error());
     if (Status status = behave(flags, options->threads); !status) return fail(status.error());

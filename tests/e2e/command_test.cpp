@@ -98,12 +98,68 @@ TEST_F(CommandTest, WrongUseIsExplainedWithExitCode2) {
              {"serve", model(), "--worker", "nonsense"},
              {"serve", model(), "-m", model()},
              {"serve", model(), "--port", "99999"},
+             {"serve", model(), "--port"},
+             {"serve", model(), "--no-such-option"},
+             {"identity", "--file", file("no-such-directory/key.pem")},
+             {"worker", "--slice", model(), "--admit", cluster_.backbone_id(), "--identity", file("none/key.pem")},
              {"worker", "--slice", model(), "--listen", "127.0.0.1:0"}}) {
         Outcome outcome = kvasir(arguments);
         EXPECT_EQ(outcome.exit_code, 2) << fmt::format("{}\n{}", fmt::join(arguments, " "), outcome.err);
         EXPECT_THAT(outcome.err, HasSubstr("kvasir: error:")) << fmt::format("{}", fmt::join(arguments, " "));
     }
     EXPECT_FALSE(std::filesystem::exists(file("out.gguf")));
+    EXPECT_FALSE(std::filesystem::exists(file("no-such-directory")));
+}
+
+TEST_F(CommandTest, ASliceWhereAModelIsWantedIsRefusedWithAdvice) {
+    const std::string slice = cluster_.slice("part", "0", "0-3").string();
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"serve", slice}, {"verify", slice}, {"bench", "local", slice}, {"bench", "limit", slice}}) {
+        Outcome outcome = kvasir(arguments);
+        EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr("kvasir worker --slice " + slice))
+            << fmt::format("{}", fmt::join(arguments, " "));
+    }
+}
+
+TEST_F(CommandTest, TheIdentityIsMadeOnceAndSaysSo) {
+    const std::vector<std::string> show = {"identity", "--json", "--file", file("key.pem")};
+    const nlohmann::json first = nlohmann::json::parse(kvasir(show).out);
+    const nlohmann::json second = nlohmann::json::parse(kvasir(show).out);
+    EXPECT_TRUE(first.at("made").get<bool>());
+    EXPECT_FALSE(second.at("made").get<bool>());
+    EXPECT_EQ(first.at("id"), second.at("id"));
+}
+
+TEST_F(CommandTest, AnExpertInTwoSlicesIsCountedOnce) {
+    const auto weights = [&](const std::vector<std::filesystem::path>& slices) {
+        Worker worker = cluster_.start_worker("worker", slices, 0, {"--json"});
+        Result<std::string> line = worker.process->wait_for_line("weight_bytes", kPatience);
+        return line ? nlohmann::json::parse(*line) : nlohmann::json();
+    };
+    const auto one = cluster_.slice("one", "0", "0-9");
+    const auto two = cluster_.slice("two", "0", "5-14");
+    const nlohmann::json once = weights({one});
+    EXPECT_EQ(once.at("experts"), 10);
+    EXPECT_EQ(weights({one, one, cluster_.path("./one.gguf")}).at("weight_bytes"), once.at("weight_bytes"));
+    const nlohmann::json both = weights({one, two});
+    EXPECT_EQ(both.at("experts"), 15);
+    EXPECT_EQ(both.at("weight_bytes").get<std::uint64_t>() * 10, once.at("weight_bytes").get<std::uint64_t>() * 15);
+}
+
+TEST_F(CommandTest, AWorkerThatDoesNotAdmitUsIsToldWhomToAdmit) {
+    Outcome outcome = kvasir({"verify", model(), "--identity", cluster_.backbone_identity().string(), "--wait", "0",
+                              "--worker", "127.0.0.1:1#" + cluster_.backbone_id()});
+    EXPECT_EQ(outcome.exit_code, 4);
+    EXPECT_THAT(outcome.err, HasSubstr("kvasir: error: no worker serves"));
+    EXPECT_THAT(outcome.err, HasSubstr("must admit: " + cluster_.backbone_id()));
+}
+
+TEST_F(CommandTest, TheProgramTakesItsLibrariesFromItsOwnDirectory) {
+    Outcome loaded = run({KVASIR_PROGRAM}, {"LD_TRACE_LOADED_OBJECTS=1"});
+    EXPECT_THAT(loaded.out, HasSubstr("libmtmd"));
+    EXPECT_THAT(loaded.out, Not(HasSubstr(KVASIR_LLAMA_BIN)));
+    EXPECT_THAT(loaded.out, Not(HasSubstr("not found")));
 }
 
 TEST_F(CommandTest, RangesThatDoNotExistAreRefusedAndNothingIsWritten) {

@@ -102,6 +102,13 @@ TEST_F(ServeTest, WorkersWithoutAManifestAreRefusedWithAdvice) {
     EXPECT_THAT(outcome.err, HasSubstr("kvasir publish"));
 }
 
+TEST_F(ServeTest, ADenseModelIsServedAsItIs) {
+    const std::string dense = cluster_.path("dense.gguf").string();
+    ASSERT_EQ(kvasir({"synth", "--preset", "tiny-dense", "-o", dense}).exit_code, 0);
+    Server server = start({KVASIR_PROGRAM, "serve", dense});
+    EXPECT_THAT(server.process->stderr_text(), HasSubstr("no experts to share"));
+}
+
 TEST_F(ServeTest, EndsInGoodOrderWhenItsTerminalGoes) {
     Server server = start_kvasir({});
     server.process->signal(SIGHUP);

@@ -52,7 +52,7 @@ Result<BenchReport> bench_memory(const std::filesystem::path& program) {
     }
     double per_byte = (resident[1] - resident[0]) / (held[1] - held[0]);
     report.add("per_expert_byte", "resident per byte of expert", per_byte, "x", "target 1.0");
-    report.add("fixed_mb", "fixed", (resident[0] - per_byte * held[0]) / 1e6, "MB", "bound 67 MB (64 MiB)");
+    report.add("fixed_mb", "fixed", (resident[0] - per_byte * held[0]) / 1e6, "MB", "bound 67 MB");
     return report;
 }
 

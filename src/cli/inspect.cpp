@@ -21,14 +21,13 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "gguf/slice.h"
+#include "gguf/slice_contents.h"
 #include "gguf/summary.h"
 
 namespace kvasir::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr const char* kSlicePrefix = "kvasir.slice.";
 
 struct Flags {
     std::string model;
@@ -61,11 +60,6 @@ double share(std::uint64_t part, std::uint64_t whole) {
 
 std::string percent(std::uint64_t part, std::uint64_t whole) {
     return fmt::format("{:.1f} %", 100 * share(part, whole));
-}
-
-bool is_slice(const GgufModel& model) {
-    const auto found = model.metadata().lower_bound(std::string_view(kSlicePrefix));
-    return found != model.metadata().end() && found->first.starts_with(kSlicePrefix);
 }
 
 bool header_only(const GgufModel& model) {
@@ -353,7 +347,7 @@ void print_budget(const Report& report) {
             : fmt::format("{} to {}", human_count(fit.experts_at_least), human_count(fit.experts_at_most));
     fmt::print(
         "\nA budget of {} for weights holds {} of {} experts: {} of the experts' bytes, {} of the model's.\n"
-        "{} such worker{} every expert once. (A worker needs up to 64 MiB besides its weights.)\n",
+        "{} such worker{} every expert once. (A worker needs up to 67 MB besides its weights.)\n",
         budget, experts, human_count(map.expert_count()), percent(fit.bytes_at_most, map.expert_bytes),
         percent(fit.bytes_at_most, map.model_bytes), fit.workers, fit.workers == 1 ? " holds" : "s hold");
 }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/units.h"
 #include "gguf/slice.h"
 #include "gguf/slice_contents.h"
 
@@ -66,8 +67,8 @@ Status check_target(const GgufModel& model, const std::filesystem::path& out, st
     }
     std::filesystem::space_info space = std::filesystem::space(directory, error);
     if (!error && space.available < bytes) {
-        return fail(ErrorKind::io, "{}: {} bytes are needed, {} are free on that disk", out.string(), bytes,
-                    space.available);
+        return fail(ErrorKind::io, "{}: {} are needed, {} are free on that disk", out.string(), human_bytes(bytes),
+                    human_bytes(space.available));
     }
     return {};
 }

@@ -157,7 +157,7 @@ std::vector<Preset> big_presets() {
     return {
         {"header of Qwen3.5-122B-A10B, experts all Q4_K, the rest BF16", qwen35_122b()},
         {"header of Qwen3.5-122B-A10B in the Q4_K_M mix", qwen35_122b_q4_k_m()},
-        {"two layers of it at full width, Q4_K with Q6_K down, 3.4 GB (3.1 GiB)", qwen35_122b_2layers()},
+        {"two layers of it at full width, Q4_K with Q6_K down, 3.4 GB", qwen35_122b_2layers()},
     };
 }
 

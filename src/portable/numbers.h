@@ -29,11 +29,11 @@ inline float canonical(float value) {
 }
 
 // 2^exponent for -126 .. 127.
-inline float power_of_two(int exponent) {
+constexpr float power_of_two(int exponent) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-inline float from_half(std::uint16_t half) {
+constexpr float from_half(std::uint16_t half) {
     const std::uint32_t sign = (half & 0x8000U) << 16;
     const std::uint32_t exponent = (half >> 10) & 31U;
     const std::uint32_t fraction = half & 0x3FFU;
@@ -43,15 +43,15 @@ inline float from_half(std::uint16_t half) {
     return sign != 0 ? -magnitude : magnitude;
 }
 
-inline float from_bfloat(std::uint16_t upper) {
+constexpr float from_bfloat(std::uint16_t upper) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(upper) << 16);
 }
 
-inline float e8m0h(std::uint8_t e) {
+constexpr float e8m0h(std::uint8_t e) {
     return std::bit_cast<float>(e < 2 ? 0x00200000U << e : (e - 1U) << 23);
 }
 
-inline float ue4m3h(std::uint8_t x) {
+constexpr float ue4m3h(std::uint8_t x) {
     if (x == 0 || x == 127) return 0.0F;
     const int exponent = (x >> 3) & 15;
     const int fraction = x & 7;

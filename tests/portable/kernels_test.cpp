@@ -1,0 +1,310 @@
+#include "portable/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "portable/numbers.h"
+#include "portable/random.h"
+#include "portable/reference.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace kvasir::portable::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Rows that are each hard in another way, of every length.
+std::vector<float> hard_row(Random& random, std::size_t columns, std::uint64_t kind) {
+    switch (kind % 8) {
+        case 0:
+            return normal_row(random, columns);
+        case 1:
+            return normal_row(random, columns, 1e-39F);  // denormals
+        case 2:
+            return normal_row(random, columns, 1e37F);
+        case 3:
+            return std::vector<float>(columns, 0.0F);
+        case 4: {  // any bits but NaN and infinities
+            std::vector<float> row(columns);
+            for (float& x : row) {
+                do {
+                    x = random.any_float();
+                } while (!std::isfinite(x));
+            }
+            return row;
+        }
+        case 5: {  // one block is not finite
+            std::vector<float> row = normal_row(random, columns);
+            row[random.below(columns)] = random.below(2) != 0 ? kInfinity : std::bit_cast<float>(0xFFC00001U);
+            return row;
+        }
+        case 6: {  // outliers of both signs, as often equal
+            std::vector<float> row = normal_row(random, columns, 0.01F);
+            for (std::size_t i = 0; i < columns; i += 37)
+                row[i] = random.below(2) != 0 ? 100.0F : -100.0F;
+            return row;
+        }
+        default: {  // ties when rounded to 127 steps
+            std::vector<float> row(columns);
+            for (std::size_t i = 0; i < columns; ++i)
+                row[i] = i % 32 == 0 ? 127.0F : static_cast<float>(random.below(508)) * 0.25F - 63.5F;
+            return row;
+        }
+    }
+}
+
+// The bytes of a row: what a quantiser gives, or now and then anything at all.
+ByteVector hard_bytes(Random& random, Form form, std::size_t columns, std::uint64_t kind) {
+    ByteVector bytes(row_bytes(form, columns));
+    if (kind % 10 < 8) {
+        reference::quantise(form, hard_row(random, columns, kind), bytes);
+    } else {
+        for (std::byte& byte : bytes)
+            byte = kind % 10 == 8 ? static_cast<std::byte>(random.bits() & 255)
+                                  : (random.below(2) != 0 ? std::byte{0x80} : std::byte{0x7F});
+    }
+    return bytes;
+}
+
+std::vector<std::size_t> lengths(ggml_type type) {
+    switch (traits(type).form) {
+        case Form::q8x256:
+            return {256, 768, 2048, 2304, 3072};
+        case Form::q8x32:
+            return traits(type).stored_columns == 64 ? std::vector<std::size_t>{64, 704, 1408, 2880}
+                                                     : std::vector<std::size_t>{32, 288, 1408, 2880};
+        case Form::f32:
+            break;
+    }
+    return {1, 7, 8, 100, 1408, 2881};
+}
+
+struct Case {
+    Isa isa;
+    ggml_type type;
+};
+
+class KernelOf : public testing::TestWithParam<Case> {
+  protected:
+    Kernels kernels_{GetParam().isa};
+    ggml_type type_ = GetParam().type;
+};
+
+std::vector<float> by_reference(const Matrix& matrix, const ByteVector& rows, std::size_t count) {
+    const std::size_t bytes = rows.size() / count;
+    std::vector<float> out(count * matrix.rows);
+    for (std::size_t row = 0; row < count; ++row) {
+        reference::multiply(matrix, std::span(rows).subspan(row * bytes, bytes),
+                            std::span(out).subspan(row * matrix.rows, matrix.rows));
+    }
+    return out;
+}
+
+ByteVector hard_rows(Random& random, Form form, std::size_t columns, std::size_t count) {
+    ByteVector rows;
+    for (std::size_t row = 0; row < count; ++row) {
+        const ByteVector bytes = hard_bytes(random, form, columns, random.bits() >> 8);
+        rows.insert(rows.end(), bytes.begin(), bytes.end());
+    }
+    return rows;
+}
+
+void expect_same_bits(std::span<const float> expected, std::span<const float> actual) {
+    ASSERT_EQ(expected.size(), actual.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(expected[i]), std::bit_cast<std::uint32_t>(actual[i]))
+            << "output " << i << ": " << expected[i] << " and " << actual[i];
+    }
+}
+
+TEST_P(KernelOf, MultipliesAsTheReference) {
+    Random random(11);
+    const Form form = traits(type_).form;
+    for (std::size_t columns : lengths(type_)) {
+        for (Fill fill : {Fill::sane, Fill::anything, Fill::largest}) {
+            for (std::size_t count : {1U, 2U, 5U}) {
+                const std::size_t outputs = 16 + random.below(20);
+                const ByteVector bytes = weights(random, type_, outputs, columns, fill);
+                const Matrix matrix{type_, outputs, columns, bytes.data()};
+                const ByteVector rows = hard_rows(random, form, columns, count);
+                std::vector<float> actual(count * outputs, 1.0F);
+                const PreparedRows prepared(form, columns, count, rows.data());
+                kernels_.multiply(matrix, prepared, 0, outputs, actual.data(), outputs);
+                expect_same_bits(by_reference(matrix, rows, count), actual);
+                if (HasFatalFailure()) FAIL() << columns << " columns, fill " << static_cast<int>(fill);
+            }
+        }
+    }
+}
+
+// Every split of the outputs, every number of rows: the same bits.
+TEST_P(KernelOf, DoesNotDependOnHowTheWorkIsCut) {
+    Random random(12);
+    const Form form = traits(type_).form;
+    const std::size_t columns = traits(type_).form == Form::q8x256 ? 512 : 192;
+    const std::size_t outputs = 83;
+    const std::size_t count = 70;
+    const ByteVector bytes = weights(random, type_, outputs, columns, Fill::sane);
+    const Matrix matrix{type_, outputs, columns, bytes.data()};
+    const ByteVector rows = hard_rows(random, form, columns, count);
+    const PreparedRows all(form, columns, count, rows.data());
+    std::vector<float> expected(count * outputs);
+    kernels_.multiply(matrix, all, 0, outputs, expected.data(), outputs);
+
+    std::vector<float> actual(expected.size());
+    for (std::size_t begin = 0; begin < outputs;) {
+        const std::size_t end = std::min(outputs, begin + 1 + random.below(40));
+        kernels_.multiply(matrix, all, begin, end, actual.data(), outputs);
+        begin = end;
+    }
+    expect_same_bits(expected, actual);
+
+    const std::size_t bytes_of_row = row_bytes(form, columns);
+    for (std::size_t row = 0; row < count;) {
+        const std::size_t some = std::min(count - row, 1 + random.below(9));
+        const PreparedRows part(form, columns, some, rows.data() + row * bytes_of_row);
+        kernels_.multiply(matrix, part, 0, outputs, actual.data() + row * outputs, outputs);
+        row += some;
+    }
+    expect_same_bits(expected, actual);
+}
+
+std::vector<Case> all_cases() {
+    std::vector<Case> cases;
+    for (Isa isa : supported_isas()) {
+        for (ggml_type type : all_types())
+            cases.push_back({isa, type});
+    }
+    return cases;
+}
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+    return std::string(name_of(info.param.isa)) + "_" + ggml_type_name(info.param.type);
+}
+INSTANTIATE_TEST_SUITE_P(All, KernelOf, testing::ValuesIn(all_cases()), name_of_case);
+
+class RowsOf : public testing::TestWithParam<Isa> {
+  protected:
+    Kernels kernels_{GetParam()};
+};
+
+TEST_P(RowsOf, QuantiseAsTheReference) {
+    Random random(13);
+    for (Form form : {Form::f32, Form::q8x256, Form::q8x32}) {
+        for (std::uint64_t kind = 0; kind < 400; ++kind) {
+            const std::vector<float> row = hard_row(random, 512, kind);
+            ByteVector expected(row_bytes(form, row.size()));
+            ByteVector actual(expected.size());
+            reference::quantise(form, row, expected);
+            kernels_.quantise(form, row, actual);
+            ASSERT_EQ(expected, actual) << "kind " << kind % 8;
+        }
+    }
+}
+
+TEST_P(RowsOf, RoundResultsAsTheReference) {
+    Random random(14);
+    for (std::uint64_t kind = 0; kind < 400; ++kind) {
+        const std::vector<float> row = hard_row(random, 1 + random.below(700), kind);
+        ByteVector expected(result_bytes(row.size()));
+        ByteVector actual(expected.size());
+        reference::to_result(row, expected);
+        kernels_.to_result(row, actual);
+        ASSERT_EQ(expected, actual) << "kind " << kind % 8;
+
+        std::vector<float> expected_row(row.size());
+        std::vector<float> actual_row(row.size());
+        ASSERT_TRUE(reference::from_result(expected, expected_row).has_value());
+        ASSERT_TRUE(kernels_.from_result(expected, actual_row).has_value());
+        expect_same_bits(expected_row, actual_row);
+
+        // Any bytes are read alike or refused alike.
+        for (std::byte& byte : actual)
+            byte = static_cast<std::byte>(random.bits() & 255);
+        store(actual.data(), static_cast<std::int16_t>(random.below(300)) - 150);
+        const bool valid = reference::from_result(actual, expected_row).has_value();
+        ASSERT_EQ(kernels_.from_result(actual, actual_row).has_value(), valid);
+        if (valid) expect_same_bits(expected_row, actual_row);
+    }
+}
+
+TEST_P(RowsOf, ActivateAsTheReference) {
+    Random random(15);
+    for (int number = 0; number <= 6; ++number) {
+        const Activation activation{static_cast<Function>(number), 1.702F, 3.5F};
+        for (bool gated : {false, true}) {
+            const bool only_gated = activation.function >= Function::swiglu_oai;
+            const bool only_ungated = activation.function == Function::relu_squared;
+            if (gated ? only_ungated : only_gated) continue;
+            for (int round = 0; round < 200; ++round) {
+                const std::size_t count = 1 + random.below(300);
+                std::vector<float> gate = normal_row(random, count, round % 2 == 0 ? 4.0F : 60.0F);
+                std::vector<float> up = normal_row(random, count, 4.0F);
+                for (std::size_t i = 0; i < count; i += 3) {
+                    gate[i] = random.any_float();
+                    up[(i * 7) % count] = random.any_float();
+                }
+                std::vector<float> expected(count);
+                std::vector<float> actual(count);
+                const std::span<const float> gates = gated ? std::span<const float>(gate) : std::span<const float>();
+                reference::activate(activation, gates, up, expected);
+                kernels_.activate(activation, gates, up, actual);
+                expect_same_bits(expected, actual);
+                if (HasFatalFailure()) FAIL() << "function " << number << (gated ? ", gated" : "");
+            }
+        }
+    }
+}
+
+TEST_P(RowsOf, ScaleAndBiasAsTheReference) {
+    Random random(16);
+    const float scale = 0.3F;
+    for (int round = 0; round < 100; ++round) {
+        std::vector<float> expected = hard_row(random, 1 + random.below(300), static_cast<std::uint64_t>(round));
+        std::vector<float> actual = expected;
+        std::vector<float> bias = normal_row(random, expected.size());
+        bias[0] = std::bit_cast<float>(0xFFC54321U);
+        const std::span<const float> biases = round % 3 == 0 ? std::span<const float>() : bias;
+        const float* scales = round % 2 == 0 ? nullptr : &scale;
+        reference::scale_and_bias(expected, scales, biases);
+        kernels_.scale_and_bias(actual, scales, biases);
+        expect_same_bits(expected, actual);
+    }
+}
+
+#if defined(__x86_64__)
+// A caller's modes (some libraries flush denormals for the whole process) neither change a bit nor are changed.
+TEST_P(RowsOf, IgnoreTheCallersModes) {
+    Random random(17);
+    const std::vector<float> row = hard_row(random, 512, 1);
+    ByteVector expected(result_bytes(row.size()));
+    reference::to_result(row, expected);
+    const unsigned before = _mm_getcsr();
+    const unsigned flushing = before | 0x8040U | 0x6000U;  // flush to zero, denormals are zero, round to zero
+    _mm_setcsr(flushing);
+    ByteVector actual(expected.size());
+    kernels_.to_result(row, actual);
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(before);
+    EXPECT_EQ(expected, actual);
+    EXPECT_EQ(after, flushing);
+}
+#endif
+
+std::string name_of_isa(const testing::TestParamInfo<Isa>& info) {
+    return std::string(name_of(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(All, RowsOf, testing::ValuesIn(supported_isas()), name_of_isa);
+
+TEST(Kernels, TakeTheFastest) {
+    EXPECT_EQ(Kernels().isa(), supported_isas().back());
+    EXPECT_EQ(supported_isas().front(), Isa::plain);
+}
+
+}  // namespace
+}  // namespace kvasir::portable::test

@@ -200,5 +200,18 @@ TEST_F(SwarmTest, AWorkerDrainsPolitelyOnSigterm) {
     EXPECT_EQ(*code, 0) << worker.process->stderr_text();
 }
 
+// Mapped weights that go away can't be computed with, and can't be made up: the worker ends and says why.
+TEST_F(SwarmTest, AWorkerWhoseSliceIsCutShortSaysSo) {
+    const std::filesystem::path slice = cluster_.slice("cut", "0-5", "0-15");
+    Worker worker = cluster_.start_worker("cut", {slice});
+    Worker whole = cluster_.start_worker("whole", {cluster_.slice("whole", "0-5", "0-31")});
+    std::filesystem::resize_file(slice, 4096);
+    expect_identical(kvasir(verify_arguments({worker.endpoint(), whole.endpoint()})));
+    Result<int> code = worker.process->wait(kPatience);
+    ASSERT_TRUE(code.has_value());
+    EXPECT_EQ(*code, exit_code(ErrorKind::io));
+    EXPECT_THAT(worker.process->stderr_text(), HasSubstr("has become shorter"));
+}
+
 }  // namespace
 }  // namespace kvasir::e2e

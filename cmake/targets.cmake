@@ -24,6 +24,7 @@ function(kvasir_tests name)
     add_executable(${name}_tests ${sources})
     target_include_directories(${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main)
-    target_compile_definitions(${name}_tests PRIVATE KVASIR_MODELS="${CMAKE_SOURCE_DIR}/models")
+    target_compile_definitions(${name}_tests PRIVATE KVASIR_MODELS="${CMAKE_SOURCE_DIR}/models"
+                                                       KVASIR_LLAMA_BIN="${KVASIR_LLAMA_BIN}")
     gtest_discover_tests(${name}_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
 endfunction()

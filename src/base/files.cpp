@@ -204,6 +204,12 @@ Result<bool> AtomicFile::commit_new() {
     return true;
 }
 
+Status check_directory_of(const std::filesystem::path& path) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(directory_of(path), ignored)) return {};
+    return fail(ErrorKind::usage, "{}: the directory {} does not exist", path.string(), directory_of(path).string());
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
     Result<File> file = File::open(path);
     if (!file) return fail(file.error());

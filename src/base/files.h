@@ -81,6 +81,9 @@ class AtomicFile {
     std::uint64_t size_ = 0;
 };
 
+// The directory that a file named `path` will be in is there; ErrorKind::usage otherwise.
+Status check_directory_of(const std::filesystem::path& path);
+
 // The whole of a (small) file; more than `limit` bytes are refused.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t limit);
 // Writes through AtomicFile.

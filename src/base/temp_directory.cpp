@@ -11,7 +11,7 @@ namespace kvasir {
 Result<TempDirectory> TempDirectory::create(std::string_view prefix) {
     std::error_code error;
     std::filesystem::path base = std::filesystem::temp_directory_path(error);
-    if (error) return fail(ErrorKind::io, "no temporary directory: {} (set TMPDIR)", error.message());
+    if (error) return fail(ErrorKind::io, "the temporary directory, $TMPDIR or /tmp, is none: {}", error.message());
     std::string pattern = (base / fmt::format("{}XXXXXX", prefix)).string();
     if (::mkdtemp(pattern.data()) == nullptr) {
         return fail(ErrorKind::io, "{}: cannot create a directory: {}", base.string(), std::strerror(errno));

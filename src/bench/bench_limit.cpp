@@ -1,6 +1,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "backbone/ggml_backend.h"
@@ -74,6 +75,10 @@ Result<nlohmann::json> run_limited(const LimitBench& options, bool stock, const 
     Result<int> code = wait_or_be_interrupted(**child);
     if (!code) return fail(code.error().within(stock ? "stock llama.cpp under the limit" : "Kvasir under the limit"));
     nlohmann::json report = nlohmann::json::parse((*child)->stdout_text(), nullptr, false);
+    if (*code == 128 + SIGKILL) {
+        return fail(ErrorKind::unavailable, "{} was killed under the limit: allow it more memory",
+                    stock ? "stock llama.cpp" : "Kvasir");
+    }
     if (*code != 0 || report.is_discarded()) {
         return fail(ErrorKind::unavailable, "{} under the limit ended with {}: {}",
                     stock ? "stock llama.cpp" : "Kvasir", *code, (*child)->stderr_text());

@@ -40,7 +40,9 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     if (!file) return fail(file.error());
     Result<ExpertMap> map = map_experts(*file);
     if (!map) return fail(map.error());
-    if (map->layers.empty()) return fail(ErrorKind::unsupported, "{}: a dense model", options.model.string());
+    if (map->layers.empty())
+        return fail(ErrorKind::unsupported, "{}: a dense model, there are no experts to compute",
+                    options.model.string());
 
     prepare_llama();
     LlamaOptions settings;
@@ -58,6 +60,7 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     if (!ours) return fail(ours.error());
 
     std::vector<Token> tokens;
+    tokens.reserve(static_cast<std::size_t>(options.tokens));
     for (int i = 0; i < options.tokens; ++i) {
         tokens.push_back(static_cast<Token>((i * 7919 + 13) % static_cast<int>((*stock_model)->vocabulary())));
     }

@@ -31,7 +31,8 @@ Result<BenchReport> bench_slice(const std::filesystem::path& model_path) {
     if (!model) return fail(model.error());
     Result<ExpertMap> map = map_experts(*model);
     if (!map) return fail(map.error());
-    if (map->layers.empty()) return fail(ErrorKind::unsupported, "{}: a dense model", model_path.string());
+    if (map->layers.empty())
+        return fail(ErrorKind::unsupported, "{}: a dense model, there are no experts to slice", model_path.string());
     std::vector<Piece> pieces;
     for (const ExpertLayer& layer : map->layers)
         pieces.push_back({layer.layer, 0, layer.experts});

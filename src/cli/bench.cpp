@@ -76,57 +76,57 @@ Result<int> run_limit(Flags& flags) {
 }
 
 void add_threads(CLI::App* command, int& threads) {
-    command->add_option("--threads", threads, "computing threads")->check(CLI::Range(1, 1024))->capture_default_str();
+    command->add_option("--threads", threads, "Computing threads")->check(CLI::Range(1, 1024))->capture_default_str();
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
     CLI::App* bench =
-        app.add_subcommand("bench", "speed and memory, as ratios against a peer measured in the same run");
+        app.add_subcommand("bench", "Speed and memory, as ratios against a peer measured in the same run");
     bench->footer(kFooter);
     bench->require_subcommand(1);
     auto flags = std::make_shared<Flags>();
     auto add = [&](const char* name, const char* description) {
         CLI::App* command = bench->add_subcommand(name, description);
-        command->add_flag("--json", flags->json, "one JSON object");
+        command->add_flag("--json", flags->json, "One JSON object");
         return command;
     };
 
-    CLI::App* local = add("local", "decoding without workers against stock llama.cpp");
-    local->add_option("model", flags->local.model, "GGUF model")->required();
-    local->add_option("--rounds", flags->local.rounds, "pairs of runs")
+    CLI::App* local = add("local", "Decoding without workers against stock llama.cpp");
+    local->add_option("MODEL", flags->local.model, "The GGUF model")->required();
+    local->add_option("--rounds", flags->local.rounds, "Pairs of runs")
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
-    local->add_option("--tokens", flags->local.tokens, "tokens a run")
+    local->add_option("--tokens", flags->local.tokens, "Tokens a run")
         ->check(CLI::Range(4, 512))
         ->capture_default_str();
     add_threads(local, flags->local.threads);
     local->callback([&action, flags] { action = [flags] { return run_local(*flags); }; });
 
-    CLI::App* worker = add("worker", "a worker's arithmetic against the memory's speed");
-    worker->add_option("--hidden", flags->worker.hidden, "columns")
+    CLI::App* worker = add("worker", "A worker's arithmetic against the memory's speed");
+    worker->add_option("--hidden", flags->worker.hidden, "Columns")
         ->check(CLI::Range(256, 65536))
         ->capture_default_str();
-    worker->add_option("--ff", flags->worker.ff, "expert FF")->check(CLI::Range(256, 65536))->capture_default_str();
-    worker->add_option("--experts", flags->worker.experts, "experts")
+    worker->add_option("--ff", flags->worker.ff, "Expert FF")->check(CLI::Range(256, 65536))->capture_default_str();
+    worker->add_option("--experts", flags->worker.experts, "Experts")
         ->check(CLI::Range(8, 1024))
         ->capture_default_str();
     add_threads(worker, flags->worker.threads);
     worker->callback(
         [&action, flags] { action = [flags] { return print(bench_worker(flags->worker), flags->json); }; });
 
-    CLI::App* dispatch = add("dispatch", "what a layer's call to one worker costs beyond computing");
-    dispatch->add_option("--hidden", flags->dispatch.hidden, "columns")
+    CLI::App* dispatch = add("dispatch", "What a layer's call to one worker costs beyond computing");
+    dispatch->add_option("--hidden", flags->dispatch.hidden, "Columns")
         ->check(CLI::Range(256, 65536))
         ->capture_default_str();
-    dispatch->add_option("--used", flags->dispatch.used, "pairs a call (top-k)")
+    dispatch->add_option("--used", flags->dispatch.used, "Pairs a call (top-k)")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    dispatch->add_option("--calls", flags->dispatch.calls, "calls")
+    dispatch->add_option("--calls", flags->dispatch.calls, "Calls")
         ->check(CLI::Range(100, 1000000))
         ->capture_default_str();
-    dispatch->add_flag("--insecure-loopback", flags->plain, "without TLS");
+    dispatch->add_flag("--insecure-loopback", flags->plain, "Without TLS");
     dispatch->callback([&action, flags] {
         action = [flags] {
             flags->dispatch.program = this_program();
@@ -135,32 +135,32 @@ void add_bench(CLI::App& app, Action& action) {
         };
     });
 
-    CLI::App* slice = add("slice", "slicing all experts against a plain copy");
-    slice->add_option("model", flags->slice_model, "GGUF model")->required();
+    CLI::App* slice = add("slice", "Slicing all experts against a plain copy");
+    slice->add_option("MODEL", flags->slice_model, "The GGUF model")->required();
     slice->callback([&action, flags] {
         action = [flags] {
             return interruptibly([flags] { return print(bench_slice(flags->slice_model), flags->json); });
         };
     });
 
-    CLI::App* memory = add("memory", "a worker's resident memory against the bytes of its experts");
+    CLI::App* memory = add("memory", "A worker's resident memory against the bytes of its experts");
     memory->callback([&action, flags] {
         action = [flags] {
             return interruptibly([flags] { return print(bench_memory(this_program()), flags->json); });
         };
     });
 
-    CLI::App* limit = add("limit", "a model larger than its memory, in a memory cgroup (needs root)");
-    limit->add_option("model", flags->limit.model, "GGUF model")->required();
-    limit->add_option("--memory", flags->limit_memory, "the limit, like 200MB (a third of the model)");
-    limit->add_option("--tokens", flags->limit.tokens, "tokens")->check(CLI::Range(1, 4096))->capture_default_str();
+    CLI::App* limit = add("limit", "A model larger than its memory, in a memory cgroup (needs root)");
+    limit->add_option("MODEL", flags->limit.model, "The GGUF model")->required();
+    limit->add_option("--memory", flags->limit_memory, "The limit, like 200MB (a third of the model)");
+    limit->add_option("--tokens", flags->limit.tokens, "Tokens")->check(CLI::Range(1, 4096))->capture_default_str();
     add_threads(limit, flags->limit.threads);
     limit->callback(
         [&action, flags] { action = [flags] { return interruptibly([flags] { return run_limit(*flags); }); }; });
 
     CLI::App* inside = add("limited-run", "");
     inside->group("");  // an inner command of `limit`, not shown
-    inside->add_option("model", flags->limit.model)->required();
+    inside->add_option("MODEL", flags->limit.model)->required();
     inside->add_option("--tokens", flags->limit.tokens);
     inside->add_option("--threads", flags->limit.threads);
     inside->add_option("--cgroup", flags->cgroup);

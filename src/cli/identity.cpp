@@ -54,7 +54,7 @@ constexpr const char* kFooter =
     "  kvasir identity                       this node's id; makes one the first time\n"
     "  kvasir identity --file worker.pem     another node's on the same machine\n"
     "  kvasir identity --json                for scripts\n"
-    "  kvasir identity --new                 a new key in place of the old one: tell everybody who names the old id\n";
+    "  kvasir identity --new                 a new key in place of the old one: tell everybody who names the old id";
 
 }  // namespace
 

@@ -1,9 +1,15 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "backbone/openmp_policy.h"
+#include "base/bus_error.h"
 #include "base/interrupt.h"
 #include "base/logging.h"
 #include "cli/command.h"
@@ -31,14 +37,35 @@ bool knows(CLI::App& app, const char* command) {
     return !app.get_subcommands([command](CLI::App* known) { return known->check_name(command); }).empty();
 }
 
-}  // namespace
+// What is wrong with the command line, and whose --help says how it should be.
+kvasir::Error usage_error(CLI::App& app, const std::string& what) {
+    std::string help = app.get_name();
+    const CLI::App* chosen = &app;
+    while (!chosen->get_subcommands().empty()) {
+        chosen = chosen->get_subcommands().front();
+        help += " " + chosen->get_name();
+    }
+    const std::vector<std::string> unknown = app.remaining(true);
+    const bool missing = chosen->get_require_subcommand_min() > 0;
+    if (missing && unknown.empty())
+        return {kvasir::ErrorKind::usage, fmt::format("say what to do (see {} --help)", help)};
+    if (missing) return {kvasir::ErrorKind::usage, fmt::format("unknown: '{}' (see {} --help)", unknown[0], help)};
+    return {kvasir::ErrorKind::usage, fmt::format("{} (see {} --help)", what, help)};
+}
 
-int main(int argc, char** argv) {
+// A result that did not reach where it was sent is none.
+int finish(int code) {
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return report({kvasir::ErrorKind::io, fmt::format("cannot write the result: {}", std::strerror(errno))});
+}
+
+int run(int argc, char** argv) {
     using namespace kvasir;
     reexec_with_openmp_policy(argv);
     select_exact_kernels();
     log_to_stderr();
     end_at_once_on_signals();
+    report_bus_errors();
     CLI::App app("Kvasir: expert-sharded swarm inference for Mixture-of-Experts language models", "kvasir");
     app.footer(kFooter);
     app.set_version_flag("--version", "kvasir " KVASIR_VERSION);
@@ -61,11 +88,23 @@ int main(int argc, char** argv) {
         }
         app.parse(argc, argv);
         Result<int> code = action();
-        return code ? *code : report(code.error());
+        return code ? finish(*code) : report(code.error());
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);
-        return report({ErrorKind::usage, fmt::format("{} (see kvasir --help)", error.what())});
+        return report(usage_error(app, error.what()));
+    } catch (const std::system_error& error) {  // fmt's, when it cannot write
+        return report({ErrorKind::io, error.what()});
     } catch (const std::exception& error) {
         return report({ErrorKind::internal, fmt::format("unexpected: {}", error.what())});
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (...) {  // not even the error could be said
+        return kvasir::exit_code(kvasir::ErrorKind::internal);
     }
 }

@@ -1,5 +1,6 @@
 #include "cli/paths.h"
 
+#include "base/files.h"
 #include "gguf/slice_contents.h"
 #include "net/identity.h"
 
@@ -16,10 +17,8 @@ Result<std::filesystem::path> whole_model(const std::filesystem::path& named) {
 }
 
 Status check_key_path(const std::filesystem::path& named) {
-    if (named.empty() || named == default_identity_path() || !named.has_parent_path()) return {};
-    std::error_code ignored;
-    if (std::filesystem::is_directory(named.parent_path(), ignored)) return {};
-    return fail(ErrorKind::usage, "{}: the directory {} does not exist", named.string(), named.parent_path().string());
+    if (named.empty() || named == default_identity_path()) return {};
+    return check_directory_of(named);
 }
 
 }  // namespace kvasir::cli

@@ -11,12 +11,11 @@ namespace kvasir::cli {
 namespace {
 
 constexpr const char* kDescription =
-    "Hash every expert of a GGUF model (split or not) and write its manifest, which gives the model its id. The id\n"
-    "covers architecture, geometry, recipes and all expert weights; it is the same for a split and an unsplit file\n"
-    "and does not cover the dense part.";
+    "Hash every expert of a model and write its manifest, which gives the model its id";
 
 constexpr const char* kFooter =
-    "An interrupted run goes on where it ended: run the same command again.\n"
+    "The id covers architecture, geometry, recipes and all expert weights; it is the same for a split and an unsplit\n"
+    "file and does not cover the dense part. An interrupted run goes on where it ended: run the same command again.\n"
     "Examples:\n"
     "  kvasir publish model.gguf                       writes model.gguf.kvasir.json\n"
     "  kvasir publish model-00001-of-00003.gguf -o model.json --threads 2\n"
@@ -106,10 +105,10 @@ void add_publish(CLI::App& app, Action& action) {
     auto flags = std::make_shared<Flags>();
     CLI::App* command = app.add_subcommand("publish", kDescription);
     command->footer(kFooter);
-    command->add_option("MODEL", flags->model, "a GGUF file; of a split model, any of its files")->required();
-    command->add_option("-o,--out", flags->out, "the manifest to write (default: MODEL.kvasir.json)");
-    command->add_option("--threads", flags->threads, "hashing threads (default: all cores)")->check(CLI::Range(1, 256));
-    command->add_flag("--json", flags->json, "print the result as JSON, and no progress");
+    command->add_option("MODEL", flags->model, "A GGUF file; of a split model, any of its files")->required();
+    command->add_option("-o,--out", flags->out, "The manifest to write (default: MODEL.kvasir.json)");
+    command->add_option("--threads", flags->threads, "Hashing threads (default: all cores)")->check(CLI::Range(1, 256));
+    command->add_flag("--json", flags->json, "Print the result as JSON, and no progress");
     command->callback([flags, &action] {
         action = [flags] {
             return interruptibly([flags] { return run(*flags); }, "run the same command again to go on where it ended");

@@ -35,7 +35,8 @@ constexpr const char* kFooter =
     "  kvasir serve model.gguf                                        no workers: experts read as they are used\n"
     "  kvasir serve model.gguf --worker host:7411#WORKER_ID --port 8080 -c 8192\n"
     "  kvasir serve model.gguf --workers-file workers.txt --wait 60   start when all of them serve\n"
-    "  curl localhost:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 32}'";
+    "  curl localhost:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 32}'\n"
+    "Exit codes: 2 an option that llama-server does not take; once it has taken over, its own.";
 
 struct ServeFlags {
     std::filesystem::path model;
@@ -181,13 +182,13 @@ void add_serve(CLI::App& app, Action& action) {
     CLI::App* command =
         app.add_subcommand("serve", "Serve a model with an OpenAI-compatible API, its experts on workers");
     auto flags = std::make_shared<ServeFlags>();
-    command->add_option("model", flags->model, "The GGUF model (any split of it); before llama-server's options")
+    command->add_option("MODEL", flags->model, "The GGUF model (any split of it); before llama-server's options")
         ->required();
     command->add_option("--worker", flags->workers, "HOST:PORT#NODEID of a worker (repeatable)")
         ->allow_extra_args(false);
     command->add_option("--workers-file", flags->workers_file, "A file with one worker per line");
     command->add_option("--manifest", flags->manifest, "The model's manifest (default: beside the model)");
-    command->add_option("--identity", flags->identity, "This node's key (default: ~/.config/kvasir/identity.pem)");
+    command->add_option("--identity", flags->identity, "This node's key (default: see kvasir identity)");
     command->add_option("--deadline", flags->deadline_ms, "The longest wait for a worker, in milliseconds")
         ->capture_default_str()
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{3'600'000}));

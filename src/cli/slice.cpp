@@ -10,8 +10,7 @@
 namespace kvasir::cli {
 namespace {
 
-constexpr const char* kDescription =
-    "Cut experts out of a GGUF model, byte for byte, into a slice that a worker serves, or check a slice.";
+constexpr const char* kDescription = "Cut experts out of a model into a slice that a worker serves, or check a slice";
 
 constexpr const char* kFooter =
     "With a manifest (see kvasir publish) every slab is compared with its digest before the slice appears.\n"
@@ -188,17 +187,17 @@ void add_slice(CLI::App& app, Action& action) {
     auto flags = std::make_shared<Flags>();
     CLI::App* command = app.add_subcommand("slice", kDescription);
     command->footer(kFooter);
-    command->add_option("MODEL", flags->model, "the GGUF model to cut from; of a split one, any of its files");
-    command->add_option("--layers", flags->layers, "layers, such as 0-3,7 (repeatable)")->allow_extra_args(false);
-    command->add_option("--experts", flags->experts, "experts of these layers, such as 0-63 (repeatable)")
+    command->add_option("MODEL", flags->model, "The GGUF model to cut from; of a split one, any of its files");
+    command->add_option("--layers", flags->layers, "Layers, such as 0-3,7 (repeatable)")->allow_extra_args(false);
+    command->add_option("--experts", flags->experts, "Experts of these layers, such as 0-63 (repeatable)")
         ->allow_extra_args(false);
     command->add_option("--piece", flags->pieces, "LAYERS:EXPERTS, such as 0-3:0-63 (repeatable)")
         ->allow_extra_args(false);
-    command->add_option("-o,--out", flags->out, "the slice to write");
-    command->add_option("--manifest", flags->manifest, "the model's manifest (default: the one beside MODEL, if any)");
-    command->add_option("--check", flags->check, "re-read FILE and compare every slab with its digest")
+    command->add_option("-o,--out", flags->out, "The slice to write");
+    command->add_option("--manifest", flags->manifest, "The model's manifest (default: the one beside MODEL, if any)");
+    command->add_option("--check", flags->check, "Re-read FILE and compare every slab with its digest")
         ->type_name("FILE");
-    command->add_flag("--json", flags->json, "print the result as JSON, and no progress");
+    command->add_flag("--json", flags->json, "Print the result as JSON, and no progress");
     command->callback([flags, &action] {
         action = [flags] {
             return flags->check.empty() ? interruptibly([flags] { return cut(*flags); }) : check(*flags);

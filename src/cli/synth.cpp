@@ -11,6 +11,13 @@
 namespace kvasir::cli {
 namespace {
 
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  kvasir synth --list\n"
+    "  kvasir synth --preset tiny-qwen3moe -o tiny.gguf\n"
+    "  kvasir synth --preset qwen3.5-122b --header-only -o header.gguf     to inspect, in no space\n"
+    "  kvasir synth --architecture qwen3moe --layers 8 --experts 64 --type Q4_K --hidden 1024 --ff 512 -o big.gguf";
+
 // Flags that replace one field of the preset; unset ones leave it alone.
 struct Flags {
     std::string preset;
@@ -32,37 +39,37 @@ void add_field(CLI::App& command, const std::shared_ptr<Flags>& flags, const std
 
 void add_fields(CLI::App& command, const std::shared_ptr<Flags>& flags) {
     add_field(command, flags, "--architecture", &SynthSpec::architecture, "llama.cpp's name, such as qwen3moe");
-    add_field(command, flags, "--name", &SynthSpec::name, "the model's name");
-    add_field(command, flags, "--layers", &SynthSpec::layers, "decoder blocks");
-    add_field(command, flags, "--mtp-layers", &SynthSpec::mtp_layers, "multi-token-prediction blocks: 0 or 1");
-    add_field(command, flags, "--dense-layers", &SynthSpec::dense_layers, "leading blocks without experts");
-    add_field(command, flags, "--moe-every", &SynthSpec::moe_every, "experts in every n-th layer only");
-    add_field(command, flags, "--experts", &SynthSpec::experts, "experts per layer");
-    add_field(command, flags, "--used", &SynthSpec::used, "experts per token");
-    add_field(command, flags, "--groups", &SynthSpec::groups, "expert groups of the router");
-    add_field(command, flags, "--groups-used", &SynthSpec::groups_used, "expert groups per token");
-    add_field(command, flags, "--hidden", &SynthSpec::hidden, "width of the residual stream");
-    add_field(command, flags, "--ff", &SynthSpec::ff, "inner width of one expert");
-    add_field(command, flags, "--shared-ff", &SynthSpec::shared_ff, "inner width of the shared expert");
-    add_field(command, flags, "--dense-ff", &SynthSpec::dense_ff, "inner width of dense layers");
-    add_field(command, flags, "--heads", &SynthSpec::heads, "attention heads");
-    add_field(command, flags, "--kv-heads", &SynthSpec::kv_heads, "key/value heads");
-    add_field(command, flags, "--head-dim", &SynthSpec::head_dim, "width of a head");
-    add_field(command, flags, "--linear-key-heads", &SynthSpec::linear_key_heads, "key heads of Gated DeltaNet");
-    add_field(command, flags, "--linear-value-heads", &SynthSpec::linear_value_heads, "value heads of Gated DeltaNet");
-    add_field(command, flags, "--state-size", &SynthSpec::state_size, "recurrent state's width");
-    add_field(command, flags, "--vocab", &SynthSpec::vocab, "tokens, at least 260");
-    add_field(command, flags, "--context", &SynthSpec::context, "context length");
-    add_field(command, flags, "--type", &SynthSpec::type, "type of the experts' gate and up, such as Q4_K");
-    add_field(command, flags, "--down-type", &SynthSpec::down_type, "type of the experts' down");
-    add_field(command, flags, "--down-every", &SynthSpec::down_every, "use it in every n-th layer only");
-    add_field(command, flags, "--dense-type", &SynthSpec::dense_type, "type of all other matrices");
-    add_field(command, flags, "--embedding-type", &SynthSpec::embedding_type, "type of the token embedding");
-    add_field(command, flags, "--output-type", &SynthSpec::output_type, "type of the output matrix");
-    add_field(command, flags, "--fused-gate-up", &SynthSpec::fused_gate_up, "one ffn_gate_up_exps tensor (true/false)");
-    add_field(command, flags, "--expert-scales", &SynthSpec::expert_scales, "one scale per expert (true/false)");
-    add_field(command, flags, "--clamp", &SynthSpec::clamp, "limit of a clamped SwiGLU");
-    add_field(command, flags, "--seed", &SynthSpec::seed, "another seed, other weights");
+    add_field(command, flags, "--name", &SynthSpec::name, "The model's name");
+    add_field(command, flags, "--layers", &SynthSpec::layers, "Decoder blocks");
+    add_field(command, flags, "--mtp-layers", &SynthSpec::mtp_layers, "Multi-token-prediction blocks: 0 or 1");
+    add_field(command, flags, "--dense-layers", &SynthSpec::dense_layers, "Leading blocks without experts");
+    add_field(command, flags, "--moe-every", &SynthSpec::moe_every, "Experts in every n-th layer only");
+    add_field(command, flags, "--experts", &SynthSpec::experts, "Experts per layer");
+    add_field(command, flags, "--used", &SynthSpec::used, "Experts per token");
+    add_field(command, flags, "--groups", &SynthSpec::groups, "Expert groups of the router");
+    add_field(command, flags, "--groups-used", &SynthSpec::groups_used, "Expert groups per token");
+    add_field(command, flags, "--hidden", &SynthSpec::hidden, "Width of the residual stream");
+    add_field(command, flags, "--ff", &SynthSpec::ff, "Inner width of one expert");
+    add_field(command, flags, "--shared-ff", &SynthSpec::shared_ff, "Inner width of the shared expert");
+    add_field(command, flags, "--dense-ff", &SynthSpec::dense_ff, "Inner width of dense layers");
+    add_field(command, flags, "--heads", &SynthSpec::heads, "Attention heads");
+    add_field(command, flags, "--kv-heads", &SynthSpec::kv_heads, "Key/value heads");
+    add_field(command, flags, "--head-dim", &SynthSpec::head_dim, "Width of a head");
+    add_field(command, flags, "--linear-key-heads", &SynthSpec::linear_key_heads, "Key heads of Gated DeltaNet");
+    add_field(command, flags, "--linear-value-heads", &SynthSpec::linear_value_heads, "Value heads of Gated DeltaNet");
+    add_field(command, flags, "--state-size", &SynthSpec::state_size, "Recurrent state's width");
+    add_field(command, flags, "--vocab", &SynthSpec::vocab, "Tokens, at least 260");
+    add_field(command, flags, "--context", &SynthSpec::context, "Context length");
+    add_field(command, flags, "--type", &SynthSpec::type, "Type of the experts' gate and up, such as Q4_K");
+    add_field(command, flags, "--down-type", &SynthSpec::down_type, "Type of the experts' down");
+    add_field(command, flags, "--down-every", &SynthSpec::down_every, "Use it in every n-th layer only");
+    add_field(command, flags, "--dense-type", &SynthSpec::dense_type, "Type of all other matrices");
+    add_field(command, flags, "--embedding-type", &SynthSpec::embedding_type, "Type of the token embedding");
+    add_field(command, flags, "--output-type", &SynthSpec::output_type, "Type of the output matrix");
+    add_field(command, flags, "--fused-gate-up", &SynthSpec::fused_gate_up, "One ffn_gate_up_exps tensor (true/false)");
+    add_field(command, flags, "--expert-scales", &SynthSpec::expert_scales, "One scale per expert (true/false)");
+    add_field(command, flags, "--clamp", &SynthSpec::clamp, "Limit of a clamped SwiGLU");
+    add_field(command, flags, "--seed", &SynthSpec::seed, "Another seed, other weights");
 }
 
 int list_presets() {
@@ -100,20 +107,24 @@ void add_synth(CLI::App& app, Action& action) {
     CLI::App* command = app.add_subcommand("synth", "Make a random-weight MoE model for tests and benchmarks");
     auto flags = std::make_shared<Flags>();
     flags->options.quiet = false;
+    command->footer(kFooter);
     flags->options.cancel = &interruption();
-    command->add_option("-o,--output", flags->out, "the GGUF file to write");
-    command->add_option("--preset", flags->preset, "a named geometry (see --list)");
-    command->add_flag("--list", flags->list, "list the presets");
-    command->add_option("--threads", flags->options.threads, "default: all; the bytes do not depend on it");
-    command->add_option("--splits", flags->options.splits, "write N files, OUT-00001-of-0000N.gguf");
+    command->add_option("-o,--output", flags->out, "The GGUF file to write");
+    command->add_option("--preset", flags->preset, "A named geometry (see --list)");
+    command->add_flag("--list", flags->list, "List the presets");
+    command
+        ->add_option("--threads", flags->options.threads,
+                     "Making the weights (default: all cores); the bytes do not depend on it")
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--splits", flags->options.splits, "Write N files, OUT-00001-of-0000N.gguf");
     auto set_header_only = [flags](bool value) {
         flags->changes.push_back([value](SynthSpec& s) { s.header_only = value; });
     };
     command->add_flag_callback(
-        "--header-only", [=] { set_header_only(true); }, "metadata and tensor infos, no data");
+        "--header-only", [=] { set_header_only(true); }, "Metadata and tensor infos, no data");
     command->add_flag_callback(
-        "--with-data", [=] { set_header_only(false); }, "data even where a preset has none");
-    command->add_flag("--quiet", flags->options.quiet, "no progress");
+        "--with-data", [=] { set_header_only(false); }, "Data even where a preset has none");
+    command->add_flag("--quiet", flags->options.quiet, "No progress");
     add_fields(*command, flags);
     command->callback(
         [flags, &action] { action = [flags] { return interruptibly([flags] { return run(*flags); }); }; });

@@ -15,11 +15,11 @@
 namespace kvasir::cli {
 namespace {
 
-constexpr const char* kDescription =
-    "Prove for a model that stock llama.cpp, the Kvasir backbone without workers, and the backbone with workers give "
-    "the same bits: every logit at every position and every expert output row.";
+constexpr const char* kDescription = "Prove that a model gives the same bits wherever its experts are computed";
 
 constexpr const char* kFooter =
+    "Compared are every logit at every position and every expert output row of stock llama.cpp, of the backbone\n"
+    "without workers, and of the backbone with workers.\n"
     "All runs read the same file, in the same batches, with the same threads, without weight repacking. The text is\n"
     "computed twice: in batches, as a prompt is, and token by token, as an answer is. Where no text is given and no\n"
     "tales-heldout.txt lies beside the model, pseudo-random tokens serve.\n"

@@ -254,7 +254,7 @@ constexpr const char* kFooter =
     "\nExamples:\n"
     "  kvasir worker --slice part.gguf --admit BACKBONE_ID                  for a backbone on this machine\n"
     "  kvasir worker --slice a.gguf b.gguf --listen :7411 --admit-file ids  for backbones on other machines\n"
-    "  kvasir worker --slice part.gguf --insecure-loopback                  without TLS, this machine only\n";
+    "  kvasir worker --slice part.gguf --insecure-loopback                  without TLS, this machine only";
 
 }  // namespace
 

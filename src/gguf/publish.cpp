@@ -209,6 +209,7 @@ Result<PublishReport> publish_to(const std::filesystem::path& out, const GgufMod
     if (std::filesystem::is_directory(out)) {
         return fail(ErrorKind::usage, "{}: is a directory; name a file to write", out.string());
     }
+    if (Status there = check_directory_of(out); !there) return fail(there.error());
     if (Status replaceable = may_be_replaced(out); !replaceable) return fail(replaceable.error());
     options.journal = out;
     options.journal += ".part";

@@ -48,16 +48,16 @@ Result<PublishJournal> PublishJournal::open(const std::filesystem::path& path, c
         if (errno != EWOULDBLOCK) return fail_errno(path, "lock");
         return fail(ErrorKind::unavailable, "{}: another process is publishing this model right now", path.string());
     }
-    if (Status read = journal.read_records(restore); !read) return fail(read.error().within(path.string()));
+    if (Status read = journal.read_records(restore); !read) return fail(read.error());
     return journal;
 }
 
 Status PublishJournal::read_records(const std::function<void(std::uint32_t, const Digest&)>& restore) {
     Result<std::uint64_t> size = file_.size();
-    if (!size) return fail(size.error());
+    if (!size) return fail(size.error().within(path_.string()));
     std::array<std::byte, kHeaderBytes> header{};
     if (*size < kHeaderBytes) return start_over();
-    if (Status read = file_.read_at(0, header); !read) return read;
+    if (Status read = file_.read_at(0, header); !read) return fail(read.error().within(path_.string()));
     bool ours = std::ranges::equal(ByteSpan(header).first(kMagic.size()), std::as_bytes(std::span(kMagic))) &&
                 std::ranges::equal(ByteSpan(header).subspan(kMagic.size()), fingerprint_);
     if (!ours) return start_over();
@@ -65,7 +65,7 @@ Status PublishJournal::read_records(const std::function<void(std::uint32_t, cons
     std::uint64_t good = kHeaderBytes;
     std::array<std::byte, kRecordBytes> record{};
     for (; good + kRecordBytes <= *size; good += kRecordBytes) {
-        if (Status read = file_.read_at(good, record); !read) return read;
+        if (Status read = file_.read_at(good, record); !read) return fail(read.error().within(path_.string()));
         ByteSpan content = ByteSpan(record).first(kRecordBytes - kCheckBytes);
         if (!std::ranges::equal(check_of(fingerprint_, content), ByteSpan(record).last(kCheckBytes))) break;
         ByteReader reader(content);

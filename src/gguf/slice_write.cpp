@@ -54,9 +54,7 @@ Status check_source(const GgufModel& model, const ExpertMap& map, const Manifest
 Status check_target(const GgufModel& model, const std::filesystem::path& out, std::uint64_t bytes) {
     std::filesystem::path directory = out.has_parent_path() ? out.parent_path() : ".";
     std::error_code error;
-    if (!std::filesystem::is_directory(directory, error)) {
-        return fail(ErrorKind::usage, "{}: the directory {} does not exist", out.string(), directory.string());
-    }
+    if (Status there = check_directory_of(out); !there) return there;
     if (!out.has_filename() || std::filesystem::is_directory(out, error)) {
         return fail(ErrorKind::usage, "{}: is a directory; name a file to write", out.string());
     }

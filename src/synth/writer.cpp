@@ -107,6 +107,7 @@ std::vector<Part> lay_out_parts(ModelPlan& plan, const fs::path& out, std::uint3
 }
 
 Status check_space(const fs::path& out, std::uint64_t needed) {
+    if (Status there = check_directory_of(out); !there) return there;
     const fs::path directory = out.has_parent_path() ? out.parent_path() : fs::path(".");
     std::error_code error;
     const fs::space_info space = fs::space(directory, error);

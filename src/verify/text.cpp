@@ -34,6 +34,7 @@ Result<VerifyText> verify_text(const LlamaModel& model, const std::filesystem::p
     }
     Result<std::string> content = read_text_file(chosen, kTextLimit);
     if (!content) return fail(content.error());
+    if (content->empty()) return fail(ErrorKind::usage, "{}: there is no text in it", chosen.string());
     Result<std::vector<Token>> tokens = model.tokenize(*content);
     if (!tokens) return fail(tokens.error().within(chosen.string()));
 

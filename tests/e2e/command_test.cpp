@@ -89,6 +89,10 @@ TEST_F(CommandTest, InspectPrintsTheDesignsTableForThe122B) {
 TEST_F(CommandTest, WrongUseIsExplainedWithExitCode2) {
     for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
              {"nonsense"},
+             {"--nonsense"},
+             {"bench", "nonsense"},
+             {"synth", "--preset", "tiny-mixtral", "-o", file("none/out.gguf")},
+             {"publish", model(), "-o", file("none/out.json")},
              {"inspect"},
              {"inspect", model(), "--budget", "0"},
              {"inspect", model(), "--budget", "four"},
@@ -153,6 +157,18 @@ TEST_F(CommandTest, AWorkerThatDoesNotAdmitUsIsToldWhomToAdmit) {
     EXPECT_EQ(outcome.exit_code, 4);
     EXPECT_THAT(outcome.err, HasSubstr("kvasir: error: no worker serves"));
     EXPECT_THAT(outcome.err, HasSubstr("must admit: " + cluster_.backbone_id()));
+}
+
+TEST_F(CommandTest, AWrongOptionPointsAtTheHelpOfItsCommand) {
+    EXPECT_THAT(kvasir({"inspect", model(), "--wrong"}).err, HasSubstr("(see kvasir inspect --help)"));
+    EXPECT_THAT(kvasir({"bench", "local", "--wrong"}).err, HasSubstr("(see kvasir bench local --help)"));
+    EXPECT_THAT(kvasir({"bench", "nonsense"}).err, HasSubstr("unknown: 'nonsense' (see kvasir bench --help)"));
+}
+
+TEST_F(CommandTest, AResultThatCannotBeWrittenIsAnError) {
+    Outcome outcome = run({"/bin/sh", "-c", fmt::format("{} inspect {} --json >/dev/full", KVASIR_PROGRAM, model())});
+    EXPECT_EQ(outcome.exit_code, 4);
+    EXPECT_THAT(outcome.err, HasSubstr("kvasir: error: cannot write the result"));
 }
 
 TEST_F(CommandTest, TheProgramTakesItsLibrariesFromItsOwnDirectory) {

@@ -9,7 +9,7 @@ namespace kvasir::portable {
 
 const KernelTable* avx2_table() {
 #if defined(__AVX2__) && defined(__F16C__)
-    static const KernelTable table = table_of_lanes<Avx2>(Isa::avx2);
+    static const KernelTable table = table_of_lanes<Avx2>(Isa::avx2, multiply_of<Avx2>);
     return &table;
 #else
     return nullptr;

@@ -18,6 +18,16 @@ struct Avx2 {
     static Ints all(int value) { return _mm256_set1_epi32(value); }
     static Floats all(float value) { return _mm256_set1_ps(value); }
 
+    // One word for all lanes; a word or number of its own for each.
+    static Ints broadcast(const void* from) {
+        std::int32_t value;
+        std::memcpy(&value, from, 4);
+        return _mm256_set1_epi32(value);
+    }
+    static Ints load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+    static Floats load(const float* from) { return _mm256_loadu_ps(from); }
+    static void store(float* to, Floats value) { _mm256_storeu_ps(to, value); }
+
     // Words 0..3 of the 16 bytes at `from`, and of those `stride` bytes further, for each row.
     static void load16(const std::byte* from, std::size_t stride, Ints* words) {
         const Ints rows0 = load_rows(from, stride);
@@ -98,27 +108,28 @@ struct Avx2 {
     static Ints make_scale(Ints value) {
         return _mm256_or_si256(_mm256_and_si256(value, _mm256_set1_epi32(0xFFFF)), _mm256_slli_epi32(value, 16));
     }
-    // sum + scale × Σ weights · integers: `kWords` words of four columns; weights up to kMax, unsigned.
-    template <int kMax, int kWords>
-    static Ints add_scaled(Ints sum, const Ints* weights, const std::int8_t* integers, Ints scale) {
+    // sum + scale × Σ weights · integers: `kWords` words of four columns, weights up to kMax, unsigned, and
+    // integers(i), the signed bytes that word i is multiplied with.
+    template <int kMax, int kWords, class Integers>
+    static Ints add_scaled(Ints sum, const Ints* weights, Integers integers, Ints scale) {
         // Pairs of products are added in 16 bits as long as none can overflow.
         constexpr int kSafe = kMax > 127 ? 1 : 32767 / (2 * 127 * kMax);
         constexpr int kGroup = kSafe < kWords ? kSafe : kWords;
         for (int start = 0; start < kWords; start += kGroup) {
-            Ints pairs = products<kMax>(weights[start], word(integers + 4 * start));
+            Ints pairs = products<kMax>(weights[start], integers(start));
             for (int i = start + 1; i < start + kGroup && i < kWords; ++i)
-                pairs = _mm256_add_epi16(pairs, products<kMax>(weights[i], word(integers + 4 * i)));
+                pairs = _mm256_add_epi16(pairs, products<kMax>(weights[i], integers(i)));
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, scale));
         }
         return sum;
     }
-    template <int kMax, int kWords>
-    static Ints dot(const Ints* weights, const std::int8_t* integers) {
+    template <int kMax, int kWords, class Integers>
+    static Ints dot(const Ints* weights, Integers integers) {
         return add_scaled<kMax, kWords>(zero(), weights, integers, _mm256_set1_epi16(1));
     }
     // sum + Σ pairs of int16.
-    static Ints add_pairs(Ints sum, Ints pairs, const std::int16_t* integers) {
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, word(integers)));
+    static Ints add_pairs(Ints sum, Ints pairs, Ints integers) {
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, integers));
     }
 
     static Floats convert(Ints a) { return _mm256_cvtepi32_ps(a); }
@@ -143,11 +154,6 @@ struct Avx2 {
         return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(from)), load128(from + 4 * stride), 1);
     }
     static __m128i load128(const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
-    static Ints word(const void* from) {
-        std::int32_t value;
-        std::memcpy(&value, from, 4);
-        return _mm256_set1_epi32(value);
-    }
 };
 
 }  // namespace kvasir::portable

@@ -18,6 +18,16 @@ struct Avx512 {
     static Ints all(int value) { return _mm512_set1_epi32(value); }
     static Floats all(float value) { return _mm512_set1_ps(value); }
 
+    // One word for all lanes; a word or number of its own for each.
+    static Ints broadcast(const void* from) {
+        std::int32_t value;
+        std::memcpy(&value, from, 4);
+        return _mm512_set1_epi32(value);
+    }
+    static Ints load(const void* from) { return _mm512_loadu_si512(from); }
+    static Floats load(const float* from) { return _mm512_loadu_ps(from); }
+    static void store(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+
     // Words 0..3 of the 16 bytes at `from`, and of those `stride` bytes further, for each row.
     static void load16(const std::byte* from, std::size_t stride, Ints* words) {
         const Ints rows0 = load_rows(from, stride);
@@ -92,22 +102,21 @@ struct Avx512 {
 
     // A scale as `add_scaled` wants it, from an int16 in each lane.
     static Ints make_scale(Ints value) { return value; }
-    // sum + scale × Σ weights · integers: `kWords` words of four columns; weights up to kMax, unsigned.
-    template <int kMax, int kWords>
-    static Ints add_scaled(Ints sum, const Ints* weights, const std::int8_t* integers, Ints scale) {
+    // sum + scale × Σ weights · integers: `kWords` words of four columns, weights up to kMax, unsigned, and
+    // integers(i), the signed bytes that word i is multiplied with.
+    template <int kMax, int kWords, class Integers>
+    static Ints add_scaled(Ints sum, const Ints* weights, Integers integers, Ints scale) {
         return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot<kMax, kWords>(weights, integers), scale));
     }
-    template <int kMax, int kWords>
-    static Ints dot(const Ints* weights, const std::int8_t* integers) {
+    template <int kMax, int kWords, class Integers>
+    static Ints dot(const Ints* weights, Integers integers) {
         Ints sum = _mm512_setzero_si512();
         for (int i = 0; i < kWords; ++i)
-            sum = _mm512_dpbusd_epi32(sum, weights[i], word(integers + 4 * i));
+            sum = _mm512_dpbusd_epi32(sum, weights[i], integers(i));
         return sum;
     }
     // sum + Σ pairs of int16.
-    static Ints add_pairs(Ints sum, Ints pairs, const std::int16_t* integers) {
-        return _mm512_dpwssd_epi32(sum, pairs, word(integers));
-    }
+    static Ints add_pairs(Ints sum, Ints pairs, Ints integers) { return _mm512_dpwssd_epi32(sum, pairs, integers); }
 
     static Floats convert(Ints a) { return _mm512_cvtepi32_ps(a); }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
@@ -128,11 +137,6 @@ struct Avx512 {
         return _mm512_inserti32x4(rows, load128(from + 12 * stride), 3);
     }
     static __m128i load128(const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
-    static Ints word(const void* from) {
-        std::int32_t value;
-        std::memcpy(&value, from, 4);
-        return _mm512_set1_epi32(value);
-    }
 };
 
 }  // namespace kvasir::portable

@@ -52,9 +52,9 @@ Multiply multiply_of(ggml_type type) {
 }
 
 template <class V>
-KernelTable table_of_lanes(Isa isa) {
+KernelTable table_of_lanes(Isa isa, Multiply (*multiply)(ggml_type)) {
     using R = Rows<V>;
-    return {isa, V::kRows, multiply_of<V>, R::quantise, R::activate, R::scale_and_bias, R::to_result, R::from_result};
+    return {isa, V::kRows, multiply, R::quantise, R::activate, R::scale_and_bias, R::to_result, R::from_result};
 }
 
 }  // namespace kvasir::portable

@@ -94,6 +94,7 @@ struct Scales8 {
 
 struct Q4K {
     static constexpr ggml_type kType = GGML_TYPE_Q4_K;
+    static constexpr std::size_t kBytes = 144;
     static constexpr int kScaleColumns = 32;
     static constexpr bool kMinimums = true;
     template <class V>
@@ -125,6 +126,7 @@ struct Q4K {
 
 struct Q5K {
     static constexpr ggml_type kType = GGML_TYPE_Q5_K;
+    static constexpr std::size_t kBytes = 176;
     static constexpr int kScaleColumns = 32;
     static constexpr bool kMinimums = true;
     template <class V>
@@ -183,6 +185,7 @@ struct SignedScales16 {
 
 struct Q6K {
     static constexpr ggml_type kType = GGML_TYPE_Q6_K;
+    static constexpr std::size_t kBytes = 210;
     static constexpr int kScaleColumns = 16;
     static constexpr bool kMinimums = false;
     template <class V>
@@ -241,6 +244,7 @@ typename V::Ints two_bits(typename V::Ints words) {
 
 struct Q2K {
     static constexpr ggml_type kType = GGML_TYPE_Q2_K;
+    static constexpr std::size_t kBytes = 84;
     static constexpr int kScaleColumns = 16;
     static constexpr bool kMinimums = true;
     template <class V>
@@ -290,6 +294,7 @@ struct Q2K {
 
 struct Q3K {
     static constexpr ggml_type kType = GGML_TYPE_Q3_K;
+    static constexpr std::size_t kBytes = 110;
     static constexpr int kScaleColumns = 16;
     static constexpr bool kMinimums = false;
     template <class V>
@@ -350,6 +355,7 @@ struct Q3K {
 
 struct Iq4Xs {
     static constexpr ggml_type kType = GGML_TYPE_IQ4_XS;
+    static constexpr std::size_t kBytes = 136;
     static constexpr int kScaleColumns = 32;
     static constexpr bool kMinimums = false;
     template <class V>

@@ -74,8 +74,8 @@ Result<SynthSpec> preset(std::string_view name);
 std::vector<std::string> synth_architectures();
 
 // Writes the model to `out` (atomically: the file appears when it is complete). ErrorKind::usage for a geometry that
-// the architecture or the quantisation does not allow, ErrorKind::io when the disk is too full; nothing is written
-// then.
+// the architecture or the quantisation does not allow and for a directory that is not there, ErrorKind::io when the
+// disk is too full; nothing is written then.
 Result<SynthReport> synthesize(const SynthSpec& spec, const std::filesystem::path& out,
                                const SynthOptions& options = {});
 

@@ -351,7 +351,8 @@ TEST_F(Synth, RefusesImpossibleOutputs) {
     const SynthSpec spec = known_preset("tiny-mixtral");
     Result<SynthReport> nowhere = synthesize(spec, path("missing") / "model.gguf");
     ASSERT_FALSE(nowhere);
-    EXPECT_EQ(nowhere.error().kind, ErrorKind::io);
+    EXPECT_EQ(nowhere.error().kind, ErrorKind::usage);
+    EXPECT_NE(nowhere.error().message.find("missing does not exist"), std::string::npos) << nowhere.error().message;
     EXPECT_FALSE(synthesize(spec, directory_->path()));
     EXPECT_FALSE(synthesize(spec, path(), {.splits = 0}));
     EXPECT_FALSE(synthesize(spec, path(), {.splits = 10000}));

@@ -81,7 +81,7 @@ class Tiles {
     static void multiply_wide(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
                               float* out, std::size_t stride) {
         for_tiles(matrix, rows, begin, end, [&](const Tile& tile) {
-            if (tile.last - tile.first == 1) return wide_tile<Type, true>(tile, rows, out, stride);
+            if (V::kSumInRegister && tile.last - tile.first == 1) return wide_tile<Type, true>(tile, rows, out, stride);
             wide_tile<Type, false>(tile, rows, out, stride);
         });
     }

@@ -159,6 +159,10 @@ std::filesystem::path default_identity_path() {
     if (const char* home = std::getenv("KVASIR_HOME"); home != nullptr && *home != '\0') {
         return std::filesystem::path(home) / "identity.pem";
     }
+    // The XDG specification: a relative path there is to be ignored.
+    if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config == '/') {
+        return std::filesystem::path(config) / "kvasir" / "identity.pem";
+    }
     return home_directory() / ".config" / "kvasir" / "identity.pem";
 }
 

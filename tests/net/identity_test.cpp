@@ -149,6 +149,11 @@ TEST(DefaultIdentityPathTest, FollowsTheEnvironment) {
     EXPECT_EQ(default_identity_path(), "/somewhere/identity.pem");
     ASSERT_EQ(::unsetenv("KVASIR_HOME"), 0);
     ASSERT_EQ(::setenv("HOME", "/home/me", 1), 0);
+    ASSERT_EQ(::setenv("XDG_CONFIG_HOME", "/configured", 1), 0);
+    EXPECT_EQ(default_identity_path(), "/configured/kvasir/identity.pem");
+    ASSERT_EQ(::setenv("XDG_CONFIG_HOME", "relative", 1), 0);
+    EXPECT_EQ(default_identity_path(), "/home/me/.config/kvasir/identity.pem");
+    ASSERT_EQ(::unsetenv("XDG_CONFIG_HOME"), 0);
     EXPECT_EQ(default_identity_path(), "/home/me/.config/kvasir/identity.pem");
 }
 

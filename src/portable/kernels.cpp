@@ -3,6 +3,7 @@
 #include <limits>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <cstdint>
@@ -46,9 +47,20 @@ class IeeeMode {
 #endif
 };
 
+#if defined(__x86_64__)
+// Clang 14 has no name for it.
+bool runs_f16c() {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 bool runs_avx2() {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && runs_f16c();
 #else
     return false;
 #endif
@@ -58,7 +70,7 @@ bool runs_avx512() {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c");
+           __builtin_cpu_supports("avx512vnni") && runs_f16c();
 #else
     return false;
 #endif

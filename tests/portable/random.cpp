@@ -40,7 +40,9 @@ std::vector<std::size_t> half_scales(ggml_type type) {
 
 // f16 of either sign between 2^-9 and 2^-5.
 std::uint16_t sane_half(Random& random) {
-    return static_cast<std::uint16_t>((random.below(2) << 15) | ((6 + random.below(4)) << 10) | random.below(1024));
+    const std::uint64_t sign = random.below(2);
+    const std::uint64_t exponent = 6 + random.below(4);
+    return static_cast<std::uint16_t>(sign << 15 | exponent << 10 | random.below(1024));
 }
 
 void make_sane(Random& random, ggml_type type, std::byte* block) {

@@ -160,8 +160,8 @@ Json products() {
         const ByteVector row = quantised(form, normal_row(random, columns));
         file.push_back(product("usual", type, columns, weights(random, type, 2, columns, Fill::sane), row));
         file.push_back(product("any bytes", type, columns, weights(random, type, 2, columns, Fill::anything), row));
-        file.push_back(product("ends", type, columns, weights(random, type, 1, columns, Fill::largest),
-                               extreme_row(random, form, columns)));
+        const ByteVector extreme = extreme_row(random, form, columns);
+        file.push_back(product("ends", type, columns, weights(random, type, 1, columns, Fill::largest), extreme));
     }
     return file;
 }

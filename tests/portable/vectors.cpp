@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -10,6 +12,7 @@
 #include "portable/grids.h"
 #include "portable/random.h"
 #include "portable/reference.h"
+#include "portable/units.h"
 
 namespace kvasir::portable::test {
 namespace {
@@ -102,10 +105,25 @@ std::map<std::string, std::vector<float>> hard_rows(Random& random) {
     return rows;
 }
 
+// Each number, beside its block's largest, is rounded otherwise by an exact quotient, a product without its rounding, a
+// division by d, or 127 / amax as the factor.
+std::vector<float> row_of_roundings() {
+    constexpr std::pair<std::uint32_t, std::uint32_t> kLargestAndNumber[] = {
+        {0x3FADE47E, 0x3F725AAC}, {0x3FF8A236, 0x3FB901C6}, {0x3FE3529C, 0x3EE18862}};
+    std::vector<float> row(768, 0.0F);
+    for (std::size_t i = 0; i < 3; ++i) {
+        row[256 * i] = std::bit_cast<float>(kLargestAndNumber[i].first);
+        row[256 * i + 1] = std::bit_cast<float>(kLargestAndNumber[i].second);
+    }
+    return row;
+}
+
 Json rows() {
     Random random(1);
     Json file = Json::array();
-    for (const auto& [name, row] : hard_rows(random)) {
+    std::map<std::string, std::vector<float>> rows = hard_rows(random);
+    rows["roundings"] = row_of_roundings();
+    for (const auto& [name, row] : rows) {
         for (Form form : {Form::q8x256, Form::q8x32}) {
             file.push_back({{"case", name},
                             {"form", name_of(form)},
@@ -151,6 +169,55 @@ ByteVector extreme_row(Random& random, Form form, std::size_t columns) {
     return row;
 }
 
+// Activations that let a unit's integers add up as far as they can: beyond 2^24, where the conversion to f32 rounds.
+ByteVector aligned_row(Random& random, ggml_type type, const ByteVector& bytes, std::size_t columns) {
+    const std::size_t block = block_columns(traits(type).form);
+    ByteVector row;
+    for (std::size_t at = 0; at < columns / block; ++at) {
+        Unit unit;
+        decode_unit(type, bytes.data(), at, unit);
+        const float scale = 1.0F;
+        const auto scale_bytes = std::as_bytes(std::span(&scale, 1));
+        row.insert(row.end(), scale_bytes.begin(), scale_bytes.end());
+        for (std::size_t j = 0; j < block; ++j) {
+            const int magnitude = 127 - static_cast<int>(random.below(4));
+            row.push_back(static_cast<std::byte>(unit.weight[j] < 0 ? -magnitude : magnitude));
+        }
+    }
+    return row;
+}
+
+// Four rows of weights that differ in their scale bytes alone.
+Json scale_bytes(Random& random, ggml_type type, std::size_t columns, std::size_t scales,
+                 const std::array<std::uint8_t, 4>& values) {
+    const std::size_t size = weight_row_bytes(type, columns);
+    const ByteVector one = weights(random, type, 1, columns, Fill::sane);
+    ByteVector bytes;
+    for (std::uint8_t value : values) {
+        bytes.insert(bytes.end(), one.begin(), one.end());
+        std::fill_n(bytes.end() - static_cast<std::ptrdiff_t>(size), scales, std::byte{value});
+    }
+    return product("scales at their ends", type, columns, bytes, quantised(Form::q8x32, normal_row(random, columns)));
+}
+
+void add_rare_products(Json& file) {
+    Random random(6);
+    for (ggml_type type : {GGML_TYPE_IQ4_XS, GGML_TYPE_Q5_K, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ3_XXS,
+                           GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ2_S}) {
+        const ByteVector bytes = weights(random, type, 1, 512, Fill::largest);
+        file.push_back(product("large sums", type, 512, bytes, aligned_row(random, type, bytes, 512)));
+    }
+    file.push_back(scale_bytes(random, GGML_TYPE_NVFP4, 64, 4, {0, 127, 128, 255}));
+    file.push_back(scale_bytes(random, GGML_TYPE_MXFP4, 32, 1, {0, 1, 254, 255}));
+    const std::vector<float> negative_zeros(8, -0.0F);
+    const std::vector<float> ones(8, 1.0F);
+    auto bytes_of = [](const std::vector<float>& values) {
+        const auto bytes = std::as_bytes(std::span(values));
+        return ByteVector(bytes.begin(), bytes.end());
+    };
+    file.push_back(product("terms of -0", GGML_TYPE_F32, 8, bytes_of(negative_zeros), bytes_of(ones)));
+}
+
 Json products() {
     Random random(2);
     Json file = Json::array();
@@ -163,6 +230,7 @@ Json products() {
         const ByteVector extreme = extreme_row(random, form, columns);
         file.push_back(product("ends", type, columns, weights(random, type, 1, columns, Fill::largest), extreme));
     }
+    add_rare_products(file);
     return file;
 }
 

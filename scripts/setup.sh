@@ -6,16 +6,18 @@ set -euo pipefail
 
 usage() {
     cat <<USAGE
-Usage: scripts/setup.sh [--llama-source DIR] [--print-llama-dir]
+Usage: scripts/setup.sh [--llama-source DIR] [--print-llama-dir] [--elsewhere]
 
   --llama-source DIR   build this llama.cpp checkout instead of the pinned release (also: KVASIR_LLAMA_SOURCE)
   --print-llama-dir    only print where this machine's llama.cpp build belongs
+  --elsewhere          also install what scripts/portable-elsewhere.sh needs: cross compilers, an emulator, Node.js
 
 The cache is \$KVASIR_CACHE (now: $cache). The first run takes about ten minutes on two cores, a later one seconds.
 USAGE
 }
 
 print_only=
+elsewhere=
 while [ $# -gt 0 ]; do
     case $1 in
         --llama-source)
@@ -25,6 +27,7 @@ while [ $# -gt 0 ]; do
             shift 2
             ;;
         --print-llama-dir) print_only=1 && shift ;;
+        --elsewhere) elsewhere=1 && shift ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && die "unknown argument '$1'" ;;
     esac
@@ -40,6 +43,10 @@ packages=(
     libxxhash-dev libgtest-dev libgmock-dev
     clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
 )
+[ -z "$elsewhere" ] || packages+=(
+    g++-aarch64-linux-gnu qemu-user-static
+    lld-14 wasi-libc libc++-14-dev-wasm32 libc++abi-14-dev-wasm32 libclang-rt-14-dev-wasm32
+)
 
 install_packages() {
     command -v dpkg-query >/dev/null || die "this is not a Debian system: install by hand: ${packages[*]}, npm"
@@ -51,6 +58,7 @@ install_packages() {
     if [ -z "${KVASIR_LLAMA_SOURCE:-}" ] && ! [ -e "$(llama_dir)/ready" ] && ! command -v npm >/dev/null; then
         missing+=(npm)
     fi
+    if [ -n "$elsewhere" ] && ! command -v node >/dev/null; then missing+=(nodejs); fi
     [ ${#missing[@]} -gt 0 ] || return 0
     say "installing ${#missing[@]} Debian packages: ${missing[*]}"
     local as_root=()

@@ -27,5 +27,8 @@ const KernelTable& plain_table();
 // Null where the compiler's target has no such instructions.
 const KernelTable* avx2_table();
 const KernelTable* avx512_table();
+const KernelTable* neon_table();
+const KernelTable* neon_dot_table();
+const KernelTable* wasm_table();
 
 }  // namespace kvasir::portable

@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
+#include <sys/auxv.h>
+
 #include <cstdint>
 #endif
 
@@ -76,6 +78,16 @@ bool runs_avx512() {
 #endif
 }
 
+// A processor that has them has Armv8.2, which their file is compiled for.
+bool runs_dot_products() {
+#if defined(__aarch64__)
+    constexpr unsigned long kDotProducts = 1UL << 20;  // HWCAP_ASIMDDP
+    return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#else
+    return false;
+#endif
+}
+
 // Null where it cannot run.
 const KernelTable* find_table(Isa isa) {
     switch (isa) {
@@ -85,6 +97,12 @@ const KernelTable* find_table(Isa isa) {
             return runs_avx2() ? avx2_table() : nullptr;
         case Isa::avx512:
             return runs_avx512() ? avx512_table() : nullptr;
+        case Isa::neon:
+            return neon_table();
+        case Isa::neon_dot:
+            return runs_dot_products() ? neon_dot_table() : nullptr;
+        case Isa::wasm:
+            return wasm_table();
     }
     return nullptr;
 }
@@ -119,13 +137,19 @@ std::string_view name_of(Isa isa) {
             return "avx2";
         case Isa::avx512:
             return "avx512";
+        case Isa::neon:
+            return "neon";
+        case Isa::neon_dot:
+            return "neon_dot";
+        case Isa::wasm:
+            return "wasm";
     }
     return "unknown";
 }
 
 std::vector<Isa> supported_isas() {
     std::vector<Isa> isas;
-    for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
+    for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::neon, Isa::neon_dot, Isa::wasm}) {
         if (find_table(isa) != nullptr) isas.push_back(isa);
     }
     return isas;

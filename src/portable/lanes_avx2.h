@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "portable/eight_avx.h"
+
 namespace kvasir::portable {
 
 struct Avx2 {
@@ -15,6 +17,7 @@ struct Avx2 {
     static constexpr bool kSumInRegister = true;
     using Ints = __m256i;
     using Floats = __m256;
+    using Eight = EightAvx<Avx2>;
 
     static Ints zero() { return _mm256_setzero_si256(); }
     static Ints all(int value) { return _mm256_set1_epi32(value); }
@@ -97,9 +100,10 @@ struct Avx2 {
     static Ints subtract(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
     static Ints subtract_bytes(Ints a, Ints b) { return _mm256_sub_epi8(a, b); }
     static Ints times(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
-    // Byte-wise table[nibble].
-    static Ints look_up(__m128i table, Ints nibbles) {
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles);
+    // Byte-wise table[nibble]; the table has 16 bytes, aligned.
+    static Ints look_up(const std::int8_t* table, Ints nibbles) {
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                                   nibbles);
     }
 
     // Signed bytes are multiplied as they are (kMax 255 says that they are signed).

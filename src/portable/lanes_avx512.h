@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "portable/eight_avx.h"
+
 namespace kvasir::portable {
 
 struct Avx512 {
@@ -15,6 +17,7 @@ struct Avx512 {
     static constexpr bool kSumInRegister = false;
     using Ints = __m512i;
     using Floats = __m512;
+    using Eight = EightAvx<Avx512>;
 
     static Ints zero() { return _mm512_setzero_si512(); }
     static Ints all(int value) { return _mm512_set1_epi32(value); }
@@ -93,9 +96,10 @@ struct Avx512 {
     static Ints subtract(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
     static Ints subtract_bytes(Ints a, Ints b) { return _mm512_sub_epi8(a, b); }
     static Ints times(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
-    // Byte-wise table[nibble].
-    static Ints look_up(__m128i table, Ints nibbles) {
-        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
+    // Byte-wise table[nibble]; the table has 16 bytes, aligned.
+    static Ints look_up(const std::int8_t* table, Ints nibbles) {
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                                   nibbles);
     }
 
     // Signed bytes are multiplied with 128 added, which the caller takes off again.

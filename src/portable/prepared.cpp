@@ -47,7 +47,7 @@ void read_block(const std::byte* from, Narrow& block) {
 
 template <class Block>
 std::unique_ptr<Block[]> read_blocks(const std::byte* from, std::size_t count, std::size_t bytes) {
-    auto blocks = std::make_unique_for_overwrite<Block[]>(count);
+    std::unique_ptr<Block[]> blocks(new Block[count]);
     for (std::size_t i = 0; i < count; ++i)
         read_block(from + i * bytes, blocks[i]);
     return blocks;
@@ -65,7 +65,7 @@ PreparedRows::PreparedRows(Form form, std::size_t columns, std::size_t count, co
             narrow_ = read_blocks<Narrow>(rows, count * units_, block_bytes(form));
             break;
         case Form::f32:
-            floats_ = std::make_unique_for_overwrite<float[]>(count * columns);
+            floats_.reset(new float[count * columns]);
             std::memcpy(floats_.get(), rows, count * columns * sizeof(float));
             break;
     }

@@ -15,7 +15,7 @@ namespace kvasir::portable {
 // Rows that are multiplied with one unpacking: their accumulators (eight vectors a row) stay in the first-level cache.
 inline constexpr std::size_t kRowsAtOnce = 32;
 
-// Integers of one row of activations, the same in every lane.
+// Integers of one row of activations, the same in every lane. A V may read several words of q at a time.
 template <class V>
 struct SameInAll {
     const std::int8_t* q;

@@ -5,8 +5,6 @@
 // sink.block<kMax, kWords>(first column, words, scale). What the integers were raised by is taken off with kOffset.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -51,13 +49,11 @@ struct Words {
     }
 };
 
-inline __m128i iq4_values() {
-    return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-}
+// Tables for V::look_up.
+alignas(16) inline constexpr std::int8_t kIq4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                          1,    13,   25,  38,  53,  69,  89,  113};
 // Raised by 12.
-inline __m128i fp4_values() {
-    return _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
-}
+alignas(16) inline constexpr std::int8_t kFp4Table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 // ---- 256 columns. kScaleColumns share a scale. kOffset: what each W/c was raised by. kMinimums: pairs are N.
 
@@ -402,8 +398,8 @@ struct Iq4Xs {
         I part[8];
         V::load16(from + 8 + 16 * kIndex, stride, words);
         for (int i = 0; i < 4; ++i) {
-            part[i] = V::from_signed(V::look_up(iq4_values(), Words<V>::low_nibbles(words[i])));
-            part[4 + i] = V::from_signed(V::look_up(iq4_values(), Words<V>::high_nibbles(words[i])));
+            part[i] = V::from_signed(V::look_up(kIq4Table, Words<V>::low_nibbles(words[i])));
+            part[4 + i] = V::from_signed(V::look_up(kIq4Table, Words<V>::high_nibbles(words[i])));
         }
         sink.template block<255, 8>(32 * kIndex, part, V::make_scale(scale<kIndex, V>(header)));
     }

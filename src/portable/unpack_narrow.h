@@ -150,7 +150,7 @@ struct Iq4Nl {
         unit.scale = V::from_halves(V::load_halves(from, stride));
         load_nibbles<V>(from + 2, stride, unit.words);
         for (int i = 0; i < 8; ++i)
-            unit.words[i] = V::from_signed(V::look_up(iq4_values(), unit.words[i]));
+            unit.words[i] = V::from_signed(V::look_up(kIq4Table, unit.words[i]));
     }
 };
 
@@ -165,7 +165,7 @@ struct Mxfp4 {
         unit.scale = V::load_table(from, stride, kE8m0h.data());
         load_nibbles<V>(from + 1, stride, unit.words);
         for (int i = 0; i < 8; ++i)
-            unit.words[i] = V::look_up(fp4_values(), unit.words[i]);
+            unit.words[i] = V::look_up(kFp4Table, unit.words[i]);
     }
 };
 
@@ -183,10 +183,10 @@ struct Nvfp4 {
         typename V::Ints raw[4];
         V::load16(from + 4 + 16 * half, stride, raw);
         for (int i = 0; i < 2; ++i) {
-            unit.words[i] = V::look_up(fp4_values(), Words<V>::low_nibbles(raw[i]));
-            unit.words[2 + i] = V::look_up(fp4_values(), Words<V>::high_nibbles(raw[i]));
-            unit.words[4 + i] = V::look_up(fp4_values(), Words<V>::low_nibbles(raw[2 + i]));
-            unit.words[6 + i] = V::look_up(fp4_values(), Words<V>::high_nibbles(raw[2 + i]));
+            unit.words[i] = V::look_up(kFp4Table, Words<V>::low_nibbles(raw[i]));
+            unit.words[2 + i] = V::look_up(kFp4Table, Words<V>::high_nibbles(raw[i]));
+            unit.words[4 + i] = V::look_up(kFp4Table, Words<V>::low_nibbles(raw[2 + i]));
+            unit.words[6 + i] = V::look_up(kFp4Table, Words<V>::high_nibbles(raw[2 + i]));
         }
     }
 };

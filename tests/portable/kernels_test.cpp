@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cmath>
-#include <limits>
 
+#include "portable/hard_rows.h"
 #include "portable/numbers.h"
 #include "portable/random.h"
 #include "portable/reference.h"
@@ -17,73 +16,25 @@
 namespace kvasir::portable::test {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// Rows that are each hard in another way, of every length.
-std::vector<float> hard_row(Random& random, std::size_t columns, std::uint64_t kind) {
-    switch (kind % 8) {
-        case 0:
-            return normal_row(random, columns);
-        case 1:
-            return normal_row(random, columns, 1e-39F);  // denormals
-        case 2:
-            return normal_row(random, columns, 1e37F);
-        case 3:
-            return std::vector<float>(columns, 0.0F);
-        case 4: {  // any bits but NaN and infinities
-            std::vector<float> row(columns);
-            for (float& x : row) {
-                do {
-                    x = random.any_float();
-                } while (!std::isfinite(x));
-            }
-            return row;
-        }
-        case 5: {  // one block is not finite
-            std::vector<float> row = normal_row(random, columns);
-            row[random.below(columns)] = random.below(2) != 0 ? kInfinity : std::bit_cast<float>(0xFFC00001U);
-            return row;
-        }
-        case 6: {  // outliers of both signs, as often equal
-            std::vector<float> row = normal_row(random, columns, 0.01F);
-            for (std::size_t i = 0; i < columns; i += 37)
-                row[i] = random.below(2) != 0 ? 100.0F : -100.0F;
-            return row;
-        }
-        default: {  // ties when rounded to 127 steps
-            std::vector<float> row(columns);
-            for (std::size_t i = 0; i < columns; ++i)
-                row[i] = i % 32 == 0 ? 127.0F : static_cast<float>(random.below(508)) * 0.25F - 63.5F;
-            return row;
-        }
-    }
+#if defined(__x86_64__)
+constexpr std::uint64_t kFlushAndRoundToZero = 0x8040U | 0x6000U;
+std::uint64_t modes() {
+    return _mm_getcsr();
 }
-
-// The bytes of a row: what a quantiser gives, or now and then anything at all.
-ByteVector hard_bytes(Random& random, Form form, std::size_t columns, std::uint64_t kind) {
-    ByteVector bytes(row_bytes(form, columns));
-    if (kind % 10 < 8) {
-        reference::quantise(form, hard_row(random, columns, kind), bytes);
-    } else {
-        for (std::byte& byte : bytes)
-            byte = kind % 10 == 8 ? static_cast<std::byte>(random.bits() & 255)
-                                  : (random.below(2) != 0 ? std::byte{0x80} : std::byte{0x7F});
-    }
-    return bytes;
+void set_modes(std::uint64_t modes) {
+    _mm_setcsr(static_cast<unsigned>(modes));
 }
-
-std::vector<std::size_t> lengths(ggml_type type) {
-    switch (traits(type).form) {
-        case Form::q8x256:
-            return {256, 768, 2048, 2304, 3072};
-        case Form::q8x32:
-            return traits(type).stored_columns == 64 ? std::vector<std::size_t>{64, 704, 1408, 2880}
-                                                     : std::vector<std::size_t>{32, 288, 1408, 2880};
-        case Form::f32:
-            break;
-    }
-    return {1, 7, 8, 100, 1408, 2881};
+#elif defined(__aarch64__)
+constexpr std::uint64_t kFlushAndRoundToZero = 1U << 24 | 3U << 22;
+std::uint64_t modes() {
+    std::uint64_t fpcr = 0;
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return fpcr;
 }
+void set_modes(std::uint64_t modes) {
+    asm volatile("msr fpcr, %0" : : "r"(modes) : "memory");
+}
+#endif
 
 struct Case {
     Isa isa;
@@ -104,15 +55,6 @@ std::vector<float> by_reference(const Matrix& matrix, const ByteVector& rows, st
                             std::span(out).subspan(row * matrix.rows, matrix.rows));
     }
     return out;
-}
-
-ByteVector hard_rows(Random& random, Form form, std::size_t columns, std::size_t count) {
-    ByteVector rows;
-    for (std::size_t row = 0; row < count; ++row) {
-        const ByteVector bytes = hard_bytes(random, form, columns, random.bits() >> 8);
-        rows.insert(rows.end(), bytes.begin(), bytes.end());
-    }
-    return rows;
 }
 
 void expect_same_bits(std::span<const float> expected, std::span<const float> actual) {
@@ -277,20 +219,20 @@ TEST_P(RowsOf, ScaleAndBiasAsTheReference) {
     }
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 // A caller's modes (some libraries flush denormals for the whole process) neither change a bit nor are changed.
 TEST_P(RowsOf, IgnoreTheCallersModes) {
     Random random(17);
     const std::vector<float> row = hard_row(random, 512, 1);
     ByteVector expected(result_bytes(row.size()));
     reference::to_result(row, expected);
-    const unsigned before = _mm_getcsr();
-    const unsigned flushing = before | 0x8040U | 0x6000U;  // flush to zero, denormals are zero, round to zero
-    _mm_setcsr(flushing);
+    const std::uint64_t before = modes();
+    const std::uint64_t flushing = before | kFlushAndRoundToZero;
+    set_modes(flushing);
     ByteVector actual(expected.size());
     kernels_.to_result(row, actual);
-    const unsigned after = _mm_getcsr();
-    _mm_setcsr(before);
+    const std::uint64_t after = modes();
+    set_modes(before);
     EXPECT_EQ(expected, actual);
     EXPECT_EQ(after, flushing);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the tests do not cover: formatting, the tests under sanitizers, a short run of each fuzzer.
-# scripts/check.sh [format|address|thread|fuzz]…   (all without arguments)
+# What the tests do not cover: formatting, the tests under sanitizers, a short run of each fuzzer, portable/1 on other
+# machines. scripts/check.sh [format|address|thread|fuzz|elsewhere]…   (all without arguments)
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$root/scripts/counting.sh"
@@ -46,13 +46,14 @@ fuzz_one() { # program seconds working-corpus seeds
     grep -E 'number_of_executed_units' "$3.log"
 }
 
-[ $# -gt 0 ] || set -- format address thread fuzz
+[ $# -gt 0 ] || set -- format address thread fuzz elsewhere
 for part in "$@"; do
     case $part in
         format) run_step "clang-format" check_format ;;
         address | thread) "run_$part" || run_step "the $part sanitizer's build" false ;;
         fuzz) run_fuzzers || run_step "the fuzzers' build" false ;;
-        *) die "unknown part '$part': format, address, thread or fuzz" ;;
+        elsewhere) run_step "portable/1 elsewhere" "$root/scripts/portable-elsewhere.sh" ;;
+        *) die "unknown part '$part': format, address, thread, fuzz or elsewhere" ;;
     esac
 done
 total "make check"

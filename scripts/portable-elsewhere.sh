@@ -121,5 +121,5 @@ else
     printf '%s\n' "${digests[@]}"
     count "one digest from all ${#digests[@]} runs" 0 1
 fi
-say "portable/1 elsewhere: $passed passed, $failed failed"
+say "portable/1, all of it: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -33,8 +33,8 @@ std::uint32_t size32(std::size_t size) {
 }
 
 Status check_call(const ExpertCall& call) {
-    if (call.hidden == 0 || call.rows.size() % call.hidden != 0) {
-        return fail(ErrorKind::internal, "layer {}: {} values are no rows of {}", call.layer, call.rows.size(),
+    if (call.row_size() == 0 || call.rows.size() % call.row_size() != 0) {
+        return fail(ErrorKind::internal, "layer {}: {} bytes are no rows of {} columns", call.layer, call.rows.size(),
                     call.hidden);
     }
     if (call.pairs.size() > std::numeric_limits<std::uint32_t>::max() ||
@@ -42,7 +42,7 @@ Status check_call(const ExpertCall& call) {
         return fail(ErrorKind::internal, "layer {}: {} pairs of {} values don't fit {} values of output", call.layer,
                     call.pairs.size(), call.hidden, call.out.size());
     }
-    std::size_t rows = call.rows.size() / call.hidden;
+    std::size_t rows = call.row_count();
     for (const Pair& pair : call.pairs) {
         if (pair.row >= rows) {
             return fail(ErrorKind::internal, "layer {}: row {} of {}", call.layer, pair.row, rows);
@@ -54,13 +54,13 @@ Status check_call(const ExpertCall& call) {
 // The rows that some pairs use, each once, and the pairs with their numbers changed accordingly.
 struct Excerpt {
     std::vector<Pair> pairs;
-    std::vector<float> copied;
-    std::span<const float> rows;
+    ByteVector copied;
+    ByteSpan rows;
 };
 
 Excerpt excerpt(const ExpertCall& call, std::span<const std::uint32_t> indices) {
     constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
-    std::vector<std::uint32_t> number(call.rows.size() / call.hidden, kUnused);
+    std::vector<std::uint32_t> number(call.row_count(), kUnused);
     for (std::uint32_t index : indices)
         number[call.pairs[index].row] = 0;
     std::uint32_t used = 0;
@@ -77,10 +77,11 @@ Excerpt excerpt(const ExpertCall& call, std::span<const std::uint32_t> indices) 
         result.rows = call.rows;
         return result;
     }
-    result.copied.reserve(std::size_t{used} * call.hidden);
+    const std::size_t size = call.row_size();
+    result.copied.reserve(used * size);
     for (std::size_t row = 0; row < number.size(); ++row) {
         if (number[row] == kUnused) continue;
-        std::span<const float> source = call.rows.subspan(row * call.hidden, call.hidden);
+        ByteSpan source = call.rows.subspan(row * size, size);
         result.copied.insert(result.copied.end(), source.begin(), source.end());
     }
     result.rows = result.copied;
@@ -176,7 +177,7 @@ CallPlan CallRun::plan() {
 void CallRun::split_into_shares(CallPlan& plan) {
     std::vector<std::vector<std::uint32_t>> lists;
     for (Share& share : plan.remote) {
-        std::size_t largest = context_.swarm.links()[share.worker]->largest_request(call_.hidden);
+        std::size_t largest = context_.swarm.links()[share.worker]->largest_request(call_);
         largest = std::max<std::size_t>(largest, 1);
         for (std::size_t begin = 0; begin < share.pairs.size(); begin += largest) {
             std::size_t end = std::min(begin + largest, share.pairs.size());
@@ -196,6 +197,7 @@ bool CallRun::ask(std::uint32_t share, std::uint32_t worker, std::uint64_t epoch
     compute.layer = call_.layer;
     compute.hidden = call_.hidden;
     compute.recipe = call_.recipe;
+    compute.encoding = call_.row_encoding;
     compute.pairs = part.pairs;
     compute.rows = part.rows;
     std::uint32_t ticket = board_->issue_ticket(share);
@@ -294,7 +296,7 @@ std::optional<Quote> CallRun::best_replica(std::uint32_t share) const {
     std::optional<Quote> best;
     for (const ReplicaBook::Holder& holder : book_->holders(call_.layer)) {
         const auto& link = context_.swarm.links()[holder.worker];
-        if (was_asked(holder.worker) || !holds_all(holder) || pairs > link->largest_request(call_.hidden)) continue;
+        if (was_asked(holder.worker) || !holds_all(holder) || pairs > link->largest_request(call_)) continue;
         std::optional<Quote> quote = link->quote(pairs, context_.prefer_remote);
         if (!quote || quote->epoch != holder.epoch) continue;
         quote->worker = holder.worker;
@@ -415,7 +417,7 @@ bool LocalCost::stale() {
 
 Status run_call(CallContext& context, const ExpertCall& call, LocalExperts& local, CallTally& tally) {
     if (Status checked = check_call(call); !checked) return checked;
-    context.swarm.shapes().learn(call.layer, call.hidden, call.recipe);
+    context.swarm.shapes().learn(call.layer, call.hidden, call.recipe, call.row_encoding);
     return CallRun(context, call, local).run(tally);
 }
 

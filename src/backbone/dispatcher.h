@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "expert/arithmetic.h"
 #include "expert/pair.h"
+#include "expert/row_encoding.h"
 #include "gguf/recipe.h"
 #include "net/address.h"
 #include "net/identity.h"
@@ -25,9 +27,13 @@ struct ExpertCall {
     std::uint32_t layer = 0;
     std::uint32_t hidden = 0;
     Recipe recipe;
-    std::span<const float> rows;  // [n][hidden]
+    RowEncoding row_encoding = RowEncoding::f32;
+    ByteSpan rows;                // [n] of row_bytes(row_encoding, hidden), 4-byte aligned
     std::span<const Pair> pairs;  // global expert ids
     std::span<float> out;         // [pairs][hidden]
+
+    std::size_t row_size() const { return row_bytes(row_encoding, hidden); }
+    std::size_t row_count() const { return rows.size() / row_size(); }
 };
 
 // The local replica: computes any subset of a call's pairs on the caller's thread.
@@ -64,7 +70,7 @@ struct SwarmConfig {
     std::vector<WorkerEndpoint> workers;
     std::shared_ptr<const Identity> identity;  // null: only endpoints without id
     Digest model_id{};
-    std::string arithmetic;
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
     // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
     // A worker is not asked for more than it is expected to answer in half of it: of a very large batch the rest is
     // computed here meanwhile.

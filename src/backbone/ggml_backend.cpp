@@ -173,7 +173,8 @@ ggml_backend_reg_i registration_interface() {
 Backend::Backend(BackendConfig config, BackendUse use)
     : config_(std::make_shared<const BackendConfig>(std::move(config))),
       memory_(memory_limit()),
-      claims_(use == BackendUse::changing || config_->dispatcher || config_->observer) {}
+      claims_(use == BackendUse::changing || config_->dispatcher || config_->observer ||
+              config_->arithmetic != Arithmetic::ggml_cpu) {}
 
 void Backend::configure(BackendConfig config) {
     auto next = std::make_shared<const BackendConfig>(std::move(config));

@@ -37,6 +37,9 @@ struct BackendConfig {
     // The model that the dispatcher's workers serve. A layer whose tensors differ from it in shape, or in the bytes of
     // the expert that is checked at its first use, is computed here, with a warning. Null: unchecked (tests).
     std::shared_ptr<const Manifest> manifest;
+    // In which all expert groups are computed, wherever. (What is in no group, or of a kind that `portable` does not
+    // define, is left to ggml's CPU backend, and is never a worker's.)
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
 };
 
 // What became of one layer's pairs.
@@ -48,9 +51,9 @@ struct LayerCounters {
 
 enum class BackendUse {
     changing,  // configure() may be called at any time: expert groups always come to the backend
-    // Without dispatcher and observer (M0) the weights lie in the backend's buffers, but ggml's CPU backend computes
-    // them in one piece with the rest of the graph, at exactly its own speed, as long as they fit in memory. (Every
-    // split of a graph costs some 15 us.) configure() may then only let go of a dispatcher.
+    // Without dispatcher and observer (M0), in ggml-cpu arithmetic, the weights lie in the backend's buffers, but
+    // ggml's CPU backend computes them in one piece with the rest of the graph, at exactly its own speed, as long as
+    // they fit in memory. (Every split of a graph costs some 15 us.) configure() may then only let go of a dispatcher.
     fixed,
 };
 

@@ -91,7 +91,9 @@ void LayerDispatch::set_abort_callback(ggml_abort_callback callback, void* data)
 
 ggml_status LayerDispatch::compute(ggml_cgraph* graph) {
     std::shared_ptr<const BackendConfig> config = backend_->config();
-    if (config->dispatcher || config->observer) return compute_groups(graph, *config);
+    if (config->dispatcher || config->observer || config->arithmetic != Arithmetic::ggml_cpu) {
+        return compute_groups(graph, *config);
+    }
     if (prefetcher_.wanted()) prefetch(graph);
     return ggml_backend_graph_compute(cpu_.get(), graph);
 }
@@ -127,7 +129,7 @@ ggml_status LayerDispatch::compute_groups(ggml_cgraph* graph, const BackendConfi
 
 Status LayerDispatch::compute_group(const ExpertGroup& group, std::uint32_t layer, ggml_cgraph* graph,
                                     const BackendConfig& config) {
-    bool by_cpu = !config.dispatcher;
+    bool by_cpu = !config.dispatcher && config.arithmetic == Arithmetic::ggml_cpu;
     if (Status gathered = gather(group, by_cpu); !gathered) return gathered;
     if (by_cpu) {
         ggml_status status = compute_nodes(graph, group.first, group.last + 1);
@@ -144,19 +146,30 @@ Status LayerDispatch::compute_group(const ExpertGroup& group, std::uint32_t laye
 }
 
 Status LayerDispatch::delegate(const ExpertGroup& group, std::uint32_t layer, const BackendConfig& config) {
-    Result<Engine*> local_engine = engine();
+    Result<Engine*> local_engine = engine(config.arithmetic);
     if (!local_engine) return fail(local_engine.error());
     LayerWeights weights = view_weights(group);
-    LocalReplica local(weights, **local_engine, prefetcher_);
+    LocalReplica local(weights, config.arithmetic, **local_engine, prefetcher_);
     ExpertCall call{.layer = layer,
                     .hidden = static_cast<std::uint32_t>(group.hidden()),
                     .recipe = group.recipe,
-                    .rows = gathered_.rows,
+                    .row_encoding = input_encoding(config.arithmetic, weights),
+                    .rows = {},
                     .pairs = gathered_.pairs,
                     .out = output_of(group)};
-    Status computed = config.dispatcher->compute(call, local);
+    call.rows = encoded(gathered_.rows, call);
+    Status computed =
+        config.dispatcher ? config.dispatcher->compute(call, local) : local.compute(call, call.pairs, call.out);
     backend_->count(layer, {.calls = 1, .pairs = gathered_.pairs.size(), .pairs_local = local.pairs()});
     return computed;
+}
+
+// The rows as they travel: to workers and to the local engine alike.
+ByteSpan LayerDispatch::encoded(std::span<const float> rows, const ExpertCall& call) {
+    if (call.row_encoding == RowEncoding::f32) return std::as_bytes(rows);
+    encoded_rows_.resize(rows.size() / call.hidden * call.row_size());
+    encode_rows(call.row_encoding, call.hidden, rows, encoded_rows_);
+    return encoded_rows_;
 }
 
 Status LayerDispatch::gather(const ExpertGroup& group, bool copy_rows) {
@@ -203,7 +216,12 @@ Result<std::uint32_t> LayerDispatch::usable_layer(const ExpertGroup& group, cons
         }
     }
     Result<std::uint32_t> layer = layer_number(group);
-    if (!layer || !config.dispatcher || !config.manifest) return layer;
+    if (!layer) return layer;
+    if (config.arithmetic != Arithmetic::ggml_cpu) {
+        Status defined = check_recipe(config.arithmetic, group.recipe, view_weights(group));
+        if (!defined) return fail(defined.error());
+    }
+    if (!config.dispatcher || !config.manifest) return layer;
     auto [entry, added] = checked_.try_emplace({config.manifest.get(), group[Role::down]->data});
     if (added) entry->second = check_weights(group, *layer, *config.manifest);
     if (!entry->second) return fail(entry->second.error());
@@ -240,10 +258,10 @@ Status LayerDispatch::check_weights(const ExpertGroup& group, std::uint32_t laye
     return {};
 }
 
-Result<Engine*> LayerDispatch::engine() {
-    std::unique_ptr<Engine>& engine = engines_[threads_];
+Result<Engine*> LayerDispatch::engine(Arithmetic arithmetic) {
+    std::unique_ptr<Engine>& engine = engines_[{arithmetic, threads_}];
     if (!engine) {
-        Result<std::unique_ptr<Engine>> created = Engine::create(threads_);
+        Result<std::unique_ptr<Engine>> created = Engine::create(arithmetic, threads_);
         if (!created) return fail(created.error());
         engine = std::move(*created);
     }

@@ -46,10 +46,11 @@ class LayerDispatch {
     Status compute_group(const ExpertGroup& group, std::uint32_t layer, ggml_cgraph* graph,
                          const BackendConfig& config);
     Status delegate(const ExpertGroup& group, std::uint32_t layer, const BackendConfig& config);
+    ByteSpan encoded(std::span<const float> rows, const ExpertCall& call);
     Status gather(const ExpertGroup& group, bool copy_rows);
     Result<std::uint32_t> usable_layer(const ExpertGroup& group, const BackendConfig& config);
     Status check_weights(const ExpertGroup& group, std::uint32_t layer, const Manifest& manifest);
-    Result<Engine*> engine();
+    Result<Engine*> engine(Arithmetic arithmetic);
     void prefetch(const ggml_cgraph* graph);
     void report_unmatched(const std::vector<UnmatchedOp>& unmatched);
     void warn_once(const std::string& subject, const std::string& reason);
@@ -59,9 +60,11 @@ class LayerDispatch {
     int threads_ = GGML_DEFAULT_N_THREADS;
     ggml_abort_callback abort_callback_ = nullptr;
     void* abort_data_ = nullptr;
-    std::map<int, std::unique_ptr<Engine>> engines_;  // by threads: llama.cpp has two counts, for prompts and decoding
+    // By threads too: llama.cpp has two counts, for prompts and decoding.
+    std::map<std::pair<Arithmetic, int>, std::unique_ptr<Engine>> engines_;
     SlabPrefetcher prefetcher_;
     Gathered gathered_;
+    ByteVector encoded_rows_;
     // Which (manifest, weights) were compared, and what came of it. Weights stay where they are as long as a context.
     std::map<std::pair<const Manifest*, const void*>, Status> checked_;
     std::set<std::string> warned_;

@@ -52,7 +52,13 @@ Status LocalReplica::compute(const ExpertCall& call, std::span<const Pair> pairs
         experts.erase(std::unique(experts.begin(), experts.end()), experts.end());
         prefetch_experts(weights_, experts);
     }
-    return engine_.compute(weights_, call.recipe, call.rows, pairs, out);
+    if (encoding_ == RowEncoding::f32) {
+        return engine_.compute(weights_, call.recipe, call.rows, pairs, std::as_writable_bytes(out));
+    }
+    // What a worker would send, and what would be read of it.
+    ByteVector results(pairs.size() * row_bytes(encoding_, call.hidden));
+    if (Status computed = engine_.compute(weights_, call.recipe, call.rows, pairs, results); !computed) return computed;
+    return decode_results(encoding_, call.hidden, results, out);
 }
 
 }  // namespace kvasir

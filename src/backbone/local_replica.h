@@ -17,9 +17,9 @@ LayerWeights view_weights(const ExpertGroup& group);
 // Lives for one call. Computes on the caller's thread, so that it shares llama.cpp's team of OpenMP threads.
 class LocalReplica : public LocalExperts {
   public:
-    // Borrows all three.
-    LocalReplica(const LayerWeights& weights, Engine& engine, SlabPrefetcher& prefetcher)
-        : weights_(weights), engine_(engine), prefetcher_(prefetcher) {}
+    // Borrows the weights, the engine (of this arithmetic) and the prefetcher.
+    LocalReplica(const LayerWeights& weights, Arithmetic arithmetic, Engine& engine, SlabPrefetcher& prefetcher)
+        : weights_(weights), encoding_(output_encoding(arithmetic)), engine_(engine), prefetcher_(prefetcher) {}
 
     Status compute(const ExpertCall& call, std::span<const Pair> pairs, std::span<float> out) override;
     // Asked of it so far: what was not delegated, or came back.
@@ -27,6 +27,7 @@ class LocalReplica : public LocalExperts {
 
   private:
     const LayerWeights& weights_;
+    const RowEncoding encoding_;  // of results
     Engine& engine_;
     SlabPrefetcher& prefetcher_;
     std::uint64_t pairs_ = 0;

@@ -66,7 +66,7 @@ Result<std::shared_ptr<const Manifest>> open_manifest(const BackboneOptions& opt
 Status start_swarm(const BackboneOptions& options, Backbone& backbone) {
     SwarmConfig swarm;
     swarm.model_id = *backbone.model_id;
-    swarm.arithmetic = ggml_cpu_arithmetic();
+    swarm.arithmetic = options.arithmetic;
     swarm.deadline = options.deadline;
     swarm.prefer_remote = options.prefer_workers;
     for (const std::string& text : options.workers) {
@@ -113,6 +113,7 @@ Result<Backbone> open_backbone(const BackboneOptions& options) {
     Result<ExpertMap> map = map_experts(*model);
     if (!map) return fail(map.error());
     Backbone backbone{.map = std::move(*map), .config = {}, .id = {}, .model_id = {}};
+    backbone.config.arithmetic = options.arithmetic;
     if (options.workers.empty()) return backbone;
     if (backbone.map.layers.empty()) {
         return fail(ErrorKind::usage, "{} has no routed experts: there is nothing that workers could compute",
@@ -133,10 +134,11 @@ Result<BackboneOptions> parse_backbone_options(std::string_view text, const std:
     std::string model;
     std::string manifest;
     std::string identity;
+    std::string arithmetic(short_name(options.arithmetic));
     auto deadline = static_cast<std::uint64_t>(options.deadline.count());
     for (Status taken : {take(json, "model", model), take(json, "manifest", manifest), take(json, "identity", identity),
                          take(json, "workers", options.workers), take(json, "deadline_ms", deadline),
-                         take(json, "prefer_workers", options.prefer_workers),
+                         take(json, "prefer_workers", options.prefer_workers), take(json, "arithmetic", arithmetic),
                          take(json, "insecure_loopback", options.insecure_loopback)}) {
         if (!taken) return fail(taken.error());
     }
@@ -148,6 +150,9 @@ Result<BackboneOptions> parse_backbone_options(std::string_view text, const std:
     if (options.workers.size() > kMostWorkers) {
         return fail(ErrorKind::usage, "{} workers: at most {} are possible", options.workers.size(), kMostWorkers);
     }
+    Result<Arithmetic> parsed = parse_arithmetic(arithmetic);
+    if (!parsed) return fail(parsed.error().within("\"arithmetic\""));
+    options.arithmetic = *parsed;
     options.model = resolve(base, model);
     options.manifest = resolve(base, manifest);
     options.identity = resolve(base, identity);

@@ -24,6 +24,7 @@ struct BackboneOptions {
     std::filesystem::path identity;    // empty: default_identity_path(); made when missing
     std::vector<std::string> workers;  // "HOST:PORT#NODEID"; none: M0, and neither manifest nor identity is needed
     std::chrono::milliseconds deadline{2000};
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
     // Workers get every pair they hold, even what this machine would compute sooner (see SwarmConfig::prefer_remote).
     bool prefer_workers = false;
     bool insecure_loopback = false;  // allows "HOST:PORT" without TLS, on loopback
@@ -41,8 +42,8 @@ struct Backbone {
 Result<Backbone> open_backbone(const BackboneOptions& options);
 
 // The plugin's configuration, a JSON object: "model", "manifest", "identity" (paths; relative ones start at `base`),
-// "workers" (array of strings), "deadline_ms", "prefer_workers", "insecure_loopback". Unknown keys and wrong types are
-// refused by name.
+// "workers" (array of strings), "deadline_ms", "arithmetic" ("portable" or "ggml-cpu"), "prefer_workers",
+// "insecure_loopback". Unknown keys and wrong types are refused by name.
 Result<BackboneOptions> parse_backbone_options(std::string_view json, const std::filesystem::path& base);
 
 // One worker per line, "#" alone or before a blank begins a comment.

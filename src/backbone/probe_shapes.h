@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "expert/row_encoding.h"
 #include "gguf/piece.h"
 #include "gguf/recipe.h"
 
@@ -19,14 +20,15 @@ struct Probe {
     std::uint32_t expert = 0;
     std::uint32_t hidden = 0;
     Recipe recipe;
+    RowEncoding encoding = RowEncoding::f32;
 };
 
 // Thread-safe.
 class ProbeShapes {
   public:
-    void learn(std::uint32_t layer, std::uint32_t hidden, const Recipe& recipe) {
+    void learn(std::uint32_t layer, std::uint32_t hidden, const Recipe& recipe, RowEncoding encoding) {
         std::scoped_lock lock(mutex_);
-        shapes_[layer] = {hidden, recipe};
+        shapes_[layer] = {hidden, recipe, encoding};
         ++calls_;
     }
     // A probe of something in `pieces`; none while no call of these layers was seen.
@@ -35,7 +37,8 @@ class ProbeShapes {
         for (const Piece& piece : pieces) {
             auto found = shapes_.find(piece.layer);
             if (found == shapes_.end() || piece.count == 0) continue;
-            return Probe{piece.layer, piece.first, found->second.hidden, found->second.recipe};
+            const Shape& shape = found->second;
+            return Probe{piece.layer, piece.first, shape.hidden, shape.recipe, shape.encoding};
         }
         return std::nullopt;
     }
@@ -49,6 +52,7 @@ class ProbeShapes {
     struct Shape {
         std::uint32_t hidden = 0;
         Recipe recipe;
+        RowEncoding encoding = RowEncoding::f32;
     };
     mutable std::mutex mutex_;
     std::map<std::uint32_t, Shape> shapes_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "expert/layer_weights.h"
+
 namespace kvasir {
 namespace {
 
@@ -114,7 +116,7 @@ void WorkerLink::connected(std::uint64_t generation, Result<ConnectionPtr> resul
 ByteVector WorkerLink::encode_hello() const {
     Hello hello;
     hello.build = "kvasir " KVASIR_VERSION;
-    hello.arithmetics = {config_.arithmetic};
+    hello.arithmetics = {wire_name(config_.arithmetic)};
     hello.model_id = config_.model_id;
     hello.payload_limit = kPayloadLimit;
     return encode(hello);
@@ -244,9 +246,9 @@ void WorkerLink::on_frame(std::uint64_t generation, Frame&& frame) {
 }
 
 Status WorkerLink::check_welcome(const Welcome& welcome) const {
-    if (welcome.arithmetic != config_.arithmetic) {
+    if (welcome.arithmetic != wire_name(config_.arithmetic)) {
         return fail(ErrorKind::unsupported, "computes in '{}', this backbone needs '{}'", welcome.arithmetic,
-                    config_.arithmetic);
+                    wire_name(config_.arithmetic));
     }
     if (welcome.model_id != config_.model_id) {
         return fail(ErrorKind::mismatch, "serves model {}, this backbone runs {}", to_hex(welcome.model_id),
@@ -331,29 +333,48 @@ void WorkerLink::handle_result(std::uint64_t generation, const Frame& frame, Aft
     }
     if (!request) return;  // late or made up: of no use either way
 
-    Result<ComputeResult> result = decode_result(frame.payload);
-    if (result && result->hidden != request->hidden) {
-        result = fail(ErrorKind::invalid, "rows of {} values, {} were asked for", result->hidden, request->hidden);
-    } else if (result && result->rows.size() != std::size_t{request->pairs} * request->hidden) {
-        result = fail(ErrorKind::invalid, "{} values, {} rows of {} were asked for", result->rows.size(),
-                      request->pairs, request->hidden);
-    }
-    double compute = result ? result->compute_us * 1e-6 : 0;
+    Result<Answer> answer = read_answer(frame, *request);
     {
         std::scoped_lock lock(mutex_);
-        if (result) {
-            good_answer(*request, probe, compute, now);
+        if (answer) {
+            good_answer(*request, probe, answer->compute, now);
             announce(after);
         } else if (generation == generation_) {
-            lose(result.error().within("its RESULT"), false, after);
+            lose(answer.error().within("its RESULT"), false, after);
         }
     }
     if (!request->handler) return;
-    if (result) {
-        request->handler->answered(request->ticket, result->rows, compute);
+    if (answer) {
+        request->handler->answered(request->ticket, answer->rows, answer->compute);
     } else {
         request->handler->failed(request->ticket);
     }
+}
+
+Result<WorkerLink::Answer> WorkerLink::read_answer(const Frame& frame, const Request& request) const {
+    Result<ComputeResult> result = decode_result(frame.payload);
+    if (!result) return fail(result.error());
+    const RowEncoding encoding = output_encoding(config_.arithmetic);
+    if (result->encoding != encoding) return fail(ErrorKind::invalid, "rows in another encoding than was agreed");
+    if (result->hidden != request.hidden) {
+        return fail(ErrorKind::invalid, "rows of {} values, {} were asked for", result->hidden, request.hidden);
+    }
+    const std::size_t values = std::size_t{request.pairs} * request.hidden;
+    if (result->rows.size() != request.pairs * row_bytes(encoding, request.hidden)) {
+        return fail(ErrorKind::invalid, "{} bytes of rows, {} rows of {} values were asked for", result->rows.size(),
+                    request.pairs, request.hidden);
+    }
+    Answer answer;
+    answer.compute = result->compute_us * 1e-6;
+    if (encoding == RowEncoding::f32) {
+        answer.rows = {reinterpret_cast<const float*>(result->rows.data()), values};
+        return answer;
+    }
+    answer.decoded.resize(values);
+    Status decoded = decode_results(encoding, request.hidden, result->rows, answer.decoded);
+    if (!decoded) return fail(decoded.error());
+    answer.rows = answer.decoded;
+    return answer;
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------
@@ -365,9 +386,10 @@ std::optional<Quote> WorkerLink::quote(std::uint32_t pairs, bool unmeasured) con
     return Quote{0, epoch_, line, line.per_pair * static_cast<double>(pairs_in_flight_)};
 }
 
-std::uint32_t WorkerLink::largest_request(std::uint32_t hidden) const {
+std::uint32_t WorkerLink::largest_request(const ExpertCall& call) const {
     std::scoped_lock lock(mutex_);
-    std::uint64_t per_pair = std::uint64_t{hidden} * sizeof(float) + sizeof(Pair);
+    const std::uint64_t larger = std::max(call.row_size(), row_bytes(output_encoding(config_.arithmetic), call.hidden));
+    const std::uint64_t per_pair = larger + sizeof(Pair);
     std::uint64_t room = their_limit_ > kMessageOverhead ? their_limit_ - kMessageOverhead : 0;
     return static_cast<std::uint32_t>(room / per_pair);
 }
@@ -381,7 +403,8 @@ std::optional<WorkerLink::Asked> WorkerLink::ask(const Compute& compute, std::sh
     {
         std::scoped_lock lock(mutex_);
         if (!usable() || compute.epoch != epoch_ || frame.payload.size() > their_limit_) return std::nullopt;
-        std::uint64_t expected = std::uint64_t{pairs} * compute.hidden * sizeof(float) + kMessageOverhead;
+        std::uint64_t expected =
+            pairs * row_bytes(output_encoding(config_.arithmetic), compute.hidden) + kMessageOverhead;
         if (expected > our_limit_) {
             our_limit_ = expected;
             connection_->set_payload_limit(expected);
@@ -511,7 +534,7 @@ void WorkerLink::probe_or_serve(SteadyTime now) {
 }
 
 void WorkerLink::send_probe(const Probe& probe, SteadyTime now) {
-    std::vector<float> row(probe.hidden);
+    const ByteVector row(row_bytes(probe.encoding, probe.hidden));  // zeros, in every encoding
     Pair pair{0, probe.expert};
     Compute compute;
     compute.epoch = epoch_;
@@ -519,6 +542,7 @@ void WorkerLink::send_probe(const Probe& probe, SteadyTime now) {
     compute.hidden = probe.hidden;
     compute.recipe = probe.recipe;
     compute.pairs = std::span(&pair, 1);
+    compute.encoding = probe.encoding;
     compute.rows = row;
     // Nobody waits for it, so it has all the time there is: what it takes is worth knowing.
     probe_ = enter({nullptr, 0, 1, probe.hidden, epoch_, probe.layer, now, now + config_.deadline});

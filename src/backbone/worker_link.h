@@ -39,7 +39,7 @@ struct LinkConfig {
     WorkerEndpoint endpoint;
     std::shared_ptr<const Identity> identity;
     Digest model_id{};
-    std::string arithmetic;
+    Arithmetic arithmetic = Arithmetic::portable;
     LinkTiming timing;
     std::chrono::milliseconds deadline{2000};
 };
@@ -60,7 +60,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     // where nothing is known yet. `worker` is left for the caller to fill.
     std::optional<Quote> quote(std::uint32_t pairs, bool unmeasured) const;
     // The most pairs that fit into one request.
-    std::uint32_t largest_request(std::uint32_t hidden) const;
+    std::uint32_t largest_request(const ExpertCall& call) const;
 
     struct Asked {
         std::uint64_t id = 0;
@@ -111,6 +111,13 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     void handle_update(const Frame& frame, Aftermath& after);
     void handle_result(std::uint64_t generation, const Frame& frame, Aftermath& after);
     void finish(Aftermath& after);
+    // An answer that is what was asked for.
+    struct Answer {
+        std::span<const float> rows;  // [pairs][hidden]: of the frame, or decoded
+        std::vector<float> decoded;
+        double compute = 0;  // seconds
+    };
+    Result<Answer> read_answer(const Frame& frame, const Request& request) const;
 
     // All below: with mutex_ held.
     Status check_welcome(const Welcome& welcome) const;

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "bench/report.h"
+#include "expert/arithmetic.h"
 
 namespace kvasir {
 
@@ -37,6 +38,7 @@ struct DispatchBench {
     std::uint32_t used = 4;  // pairs a call, all for one worker
     int calls = 2000;
     bool tls = true;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // What one layer's call costs beyond the worker's own computing: a real worker process on loopback, batch 1.
 Result<BenchReport> bench_dispatch(const DispatchBench& options);

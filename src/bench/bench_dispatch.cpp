@@ -16,11 +16,11 @@ Result<BenchReport> bench_dispatch(const DispatchBench& options) {
     SyntheticShape shape{.hidden = options.hidden, .ff = 256, .experts = options.used, .layers = 1};
     Result<SyntheticWorker> worker = start_synthetic_worker(options.program, shape, options.tls);
     if (!worker) return fail(worker.error());
-    Result<std::unique_ptr<Dispatcher>> dispatcher = connect_to(*worker);
+    Result<std::unique_ptr<Dispatcher>> dispatcher = connect_to(*worker, options.arithmetic);
     if (!dispatcher) return fail(dispatcher.error());
 
     const ExpertLayer& layer = worker->map.layers.front();
-    OneRowCall call(layer);
+    OneRowCall call(layer, options.arithmetic);
     NoLocalExperts nobody;
     std::vector<double> whole;
     std::vector<double> beyond;

@@ -1,6 +1,7 @@
 #include <ggml.h>
 
 #include <chrono>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -11,7 +12,7 @@ namespace kvasir {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr double kSeconds = 1.0;  // per figure
+constexpr double kSeconds = 0.7;  // per figure
 
 // The experts of one layer with the same random weights each, in memory of their own.
 struct Weights {
@@ -55,49 +56,68 @@ Weights make_weights(const WorkerBench& options) {
     return weights;
 }
 
+// Eight experts a call, each with `rows` rows; the next call takes the next eight, so that weights come from memory and
+// not from a cache. Pairs per second.
+Result<double> measure(Arithmetic arithmetic, Engine& engine, const LayerWeights& weights, std::uint32_t rows) {
+    Recipe recipe;
+    recipe.activation = Activation::silu;
+    const RowEncoding encoding = input_encoding(arithmetic, weights);
+    const std::vector<float> values(rows * weights.hidden, 0.5F);
+    ByteVector input(rows * row_bytes(encoding, weights.hidden));
+    encode_rows(encoding, weights.hidden, values, input);
+    ByteVector out(8 * rows * row_bytes(output_encoding(arithmetic), weights.hidden));
+    std::vector<Pair> pairs;
+    std::uint64_t calls = 0;
+    auto start = steady_clock::now();
+    double seconds = 0;
+    while (seconds < kSeconds) {
+        pairs.clear();
+        for (std::uint32_t e = 0; e < 8; ++e) {
+            for (std::uint32_t row = 0; row < rows; ++row) {
+                pairs.push_back({row, static_cast<std::uint32_t>((calls * 8 + e) % weights.experts)});
+            }
+        }
+        if (Status computed = engine.compute(weights, recipe, input, pairs, out); !computed) {
+            return fail(computed.error());
+        }
+        ++calls;
+        seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+    }
+    return static_cast<double>(calls * 8 * rows) / seconds;
+}
+
 }  // namespace
 
 Result<BenchReport> bench_worker(const WorkerBench& options) {
     if (options.hidden % 256 != 0 || options.ff % 256 != 0 || options.experts < 8) {
         return fail(ErrorKind::usage, "hidden and ff must be multiples of 256 (Q4_K), experts at least 8");
     }
-    Result<std::unique_ptr<Engine>> engine = Engine::create(options.threads);
-    if (!engine) return fail(engine.error());
+    std::map<Arithmetic, std::unique_ptr<Engine>> engines;
+    for (Arithmetic arithmetic : known_arithmetics()) {
+        Result<std::unique_ptr<Engine>> engine = Engine::create(arithmetic, options.threads);
+        if (!engine) return fail(engine.error());
+        engines[arithmetic] = std::move(*engine);
+    }
     Weights weights = make_weights(options);
-    Recipe recipe;
-    recipe.activation = Activation::silu;
     double memory = memory_read_speed(options.threads);
     BenchReport report;
     report.title = fmt::format("worker: {} experts of {} x {}, Q4_K, {} thread(s)", options.experts, options.hidden,
                                options.ff, options.threads);
     report.add("memory_gb_s", "reading memory", memory / 1e9, "GB/s");
     for (std::uint32_t rows : {1U, 8U, 64U}) {
-        std::vector<float> input(rows * options.hidden, 0.5F);
-        std::vector<Pair> pairs;
-        // Eight experts a call, each with `rows` rows; the next call takes the next eight, so that weights come from
-        // memory and not from a cache.
-        std::vector<float> out(8 * rows * options.hidden);
-        std::uint64_t calls = 0;
-        auto start = steady_clock::now();
-        double seconds = 0;
-        while (seconds < kSeconds) {
-            pairs.clear();
-            for (std::uint32_t e = 0; e < 8; ++e) {
-                for (std::uint32_t row = 0; row < rows; ++row) {
-                    pairs.push_back({row, static_cast<std::uint32_t>((calls * 8 + e) % options.experts)});
-                }
-            }
-            if (Status computed = (*engine)->compute(weights.view, recipe, input, pairs, out); !computed) {
-                return fail(computed.error());
-            }
-            ++calls;
-            seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+        std::map<Arithmetic, double> pairs;
+        for (const auto& [arithmetic, engine] : engines) {
+            Result<double> measured = measure(arithmetic, *engine, weights.view, rows);
+            if (!measured) return fail(measured.error());
+            pairs[arithmetic] = *measured;
+            const std::string name(short_name(arithmetic));
+            const double bytes = *measured / rows * static_cast<double>(weights.expert_bytes);
+            report.add(fmt::format("{}_pairs_s_at_{}", name, rows), fmt::format("{}, {} row(s) per expert", name, rows),
+                       *measured, "pairs/s",
+                       fmt::format("{:.1f} GB/s of weights, {:.2f} of reading memory", bytes / 1e9, bytes / memory));
         }
-        double bytes = static_cast<double>(calls * 8 * weights.expert_bytes) / seconds;
-        report.add(fmt::format("gb_s_at_{}", rows), fmt::format("weights at {} row(s) per expert", rows), bytes / 1e9,
-                   "GB/s", fmt::format("{:.2f} of reading memory", bytes / memory));
-        report.add(fmt::format("pairs_s_at_{}", rows), fmt::format("pairs at {} row(s) per expert", rows),
-                   static_cast<double>(calls * 8 * rows) / seconds, "pairs/s");
+        report.add(fmt::format("ratio_at_{}", rows), fmt::format("portable / ggml-cpu, {} row(s) per expert", rows),
+                   pairs[Arithmetic::portable] / pairs[Arithmetic::ggml_cpu], "");
     }
     return report;
 }

@@ -93,12 +93,12 @@ Result<SyntheticWorker> start_synthetic_worker(const std::filesystem::path& prog
     return worker;
 }
 
-Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker) {
+Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker, Arithmetic arithmetic) {
     SwarmConfig config;
     config.workers = {worker.endpoint};
     config.identity = worker.backbone;
     config.model_id = worker.model_id;
-    config.arithmetic = ggml_cpu_arithmetic();
+    config.arithmetic = arithmetic;
     config.deadline = kCallDeadline;
     Result<std::unique_ptr<Dispatcher>> dispatcher = Dispatcher::create(config);
     if (!dispatcher) return fail(dispatcher.error());
@@ -108,12 +108,17 @@ Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker) {
     return dispatcher;
 }
 
-OneRowCall::OneRowCall(const ExpertLayer& layer) : row_(layer.hidden, 0.25F), out_(layer.experts * layer.hidden) {
+OneRowCall::OneRowCall(const ExpertLayer& layer, Arithmetic arithmetic) : out_(layer.experts * layer.hidden) {
+    const RowEncoding encoding = input_encoding(arithmetic, view_weights(layer, {}));
+    const std::vector<float> row(layer.hidden, 0.25F);
+    row_.resize(row_bytes(encoding, layer.hidden));
+    encode_rows(encoding, layer.hidden, row, row_);
     for (std::uint32_t expert = 0; expert < layer.experts; ++expert)
         pairs_.push_back({0, expert});
     call_ = {.layer = layer.layer,
              .hidden = static_cast<std::uint32_t>(layer.hidden),
              .recipe = layer.recipe,
+             .row_encoding = encoding,
              .rows = row_,
              .pairs = pairs_,
              .out = out_};

@@ -37,18 +37,18 @@ Result<SyntheticWorker> start_synthetic_worker(const std::filesystem::path& prog
                                                bool tls);
 
 // A dispatcher to which that worker already serves.
-Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker);
+Result<std::unique_ptr<Dispatcher>> connect_to(const SyntheticWorker& worker, Arithmetic arithmetic);
 
 // One row asked of every expert of a layer. Not copyable: the call points into it.
 class OneRowCall {
   public:
-    explicit OneRowCall(const ExpertLayer& layer);
+    OneRowCall(const ExpertLayer& layer, Arithmetic arithmetic);
     OneRowCall(const OneRowCall&) = delete;
     OneRowCall& operator=(const OneRowCall&) = delete;
     const ExpertCall& get() const { return call_; }
 
   private:
-    std::vector<float> row_;
+    ByteVector row_;
     std::vector<Pair> pairs_;
     std::vector<float> out_;
     ExpertCall call_;

@@ -1,4 +1,5 @@
-// Which numbers ggml's CPU kernels produce here, and the switch that makes them independent of the batch.
+#include "expert/arithmetic.h"
+
 #include <fmt/format.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -10,7 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "expert/engine.h"
+#include "portable/types.h"
 
 namespace kvasir {
 
@@ -33,14 +34,7 @@ void append_lower(std::string& text, std::string_view name) {
         text += static_cast<char>(letter == '_' ? '-' : std::tolower(letter));
 }
 
-}  // namespace
-
-void select_exact_kernels() {
-    // ggml multiplies the IQ grid types by another kernel from eight rows per expert on, whose sums are in another
-    // order; this variable, read once at its first use, keeps the row-by-row kernel.
-    setenv("GGML_NO_IQ_PANEL", "1", 1);
-}
-
+// ggml's version, the machine, and the features that its kernels were compiled for.
 std::string ggml_cpu_arithmetic() {
     std::string name = fmt::format("ggml-cpu/{}/{}", ggml_version(), kMachine);
     ggml_backend_reg_t registry = ggml_backend_cpu_reg();
@@ -55,6 +49,40 @@ std::string ggml_cpu_arithmetic() {
         if (std::string_view(feature->value) != "1") append_lower(name, feature->value);
     }
     return name;
+}
+
+}  // namespace
+
+std::vector<Arithmetic> known_arithmetics() {
+    return {Arithmetic::portable, Arithmetic::ggml_cpu};
+}
+
+std::string wire_name(Arithmetic arithmetic) {
+    return arithmetic == Arithmetic::portable ? std::string(portable::kName) : ggml_cpu_arithmetic();
+}
+
+std::optional<Arithmetic> find_arithmetic(std::string_view name) {
+    for (Arithmetic arithmetic : known_arithmetics()) {
+        if (wire_name(arithmetic) == name) return arithmetic;
+    }
+    return std::nullopt;
+}
+
+std::string_view short_name(Arithmetic arithmetic) {
+    return arithmetic == Arithmetic::portable ? "portable" : "ggml-cpu";
+}
+
+Result<Arithmetic> parse_arithmetic(std::string_view name) {
+    for (Arithmetic arithmetic : known_arithmetics()) {
+        if (short_name(arithmetic) == name) return arithmetic;
+    }
+    return fail(ErrorKind::usage, "'{}' is no arithmetic: it is portable or ggml-cpu", name);
+}
+
+void select_exact_kernels() {
+    // ggml multiplies the IQ grid types by another kernel from eight rows per expert on, whose sums are in another
+    // order; this variable, read once at its first use, keeps the row-by-row kernel.
+    setenv("GGML_NO_IQ_PANEL", "1", 1);
 }
 
 }  // namespace kvasir

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/bytes.h"
-#include "expert/engine.h"
+#include "expert/layer_weights.h"
 
 namespace kvasir {
 

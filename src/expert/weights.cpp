@@ -1,16 +1,22 @@
-// What a layer's tensors must look like before ggml, which aborts on contradictions, may see them.
+// What a layer's tensors must look like before kernels, which trust what they are told (ggml aborts on contradictions),
+// may see them.
 #include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "expert/engine.h"
+#include "expert/layer_weights.h"
 #include "gguf/gguf_file.h"
+#include "portable/types.h"
 
 namespace kvasir {
 
 namespace {
+
+static_assert(static_cast<int>(portable::Form::f32) == static_cast<int>(RowEncoding::f32));
+static_assert(static_cast<int>(portable::Form::q8x256) == static_cast<int>(RowEncoding::q8x256));
+static_assert(static_cast<int>(portable::Form::q8x32) == static_cast<int>(RowEncoding::q8x32));
 
 // Far above any model, far below what makes ggml's 32-bit row counts or our byte counts overflow.
 constexpr std::uint64_t kLargestWidth = std::uint64_t{1} << 20;
@@ -45,7 +51,14 @@ Status check_common(Role role, const WeightView& view, const Shape& expected) {
     return {};
 }
 
-Status check_matrix(Role role, const WeightView& view, const Shape& expected) {
+Status check_portable_matrix(Role role, const WeightView& view, const Shape& expected) {
+    if (Status common = check_common(role, view, expected); !common) return common;
+    const portable::Matrix matrix{static_cast<ggml_type>(view.type), view.shape[1], view.shape[0], view.data};
+    if (Status defined = portable::check(matrix); !defined) return fail(defined.error().within(role_name(role)));
+    return {};
+}
+
+Status check_ggml_matrix(Role role, const WeightView& view, const Shape& expected) {
     if (!can_multiply(view.type)) {
         return fail(ErrorKind::unsupported, "{}: ggml's CPU backend cannot multiply weights of type {}",
                     role_name(role), type_name(view.type));
@@ -136,7 +149,23 @@ LayerWeights view_weights(const ExpertLayer& layer, std::span<const ByteSpan> fi
     return weights;
 }
 
-Status check_recipe(const Recipe& recipe, const LayerWeights& weights) {
+RowEncoding input_encoding(Arithmetic arithmetic, const LayerWeights& weights) {
+    if (arithmetic == Arithmetic::ggml_cpu) return RowEncoding::f32;
+    std::optional<portable::Form> form;
+    for (Role role : {Role::gate, Role::up, Role::gate_up}) {
+        if (!weights[role]) continue;
+        const portable::Form wanted = portable::traits(static_cast<ggml_type>(weights[role]->type)).form;
+        if (form && *form != wanted) return RowEncoding::f32;  // each matrix quantises it for itself
+        form = wanted;
+    }
+    return static_cast<RowEncoding>(form.value_or(portable::Form::f32));
+}
+
+RowEncoding output_encoding(Arithmetic arithmetic) {
+    return arithmetic == Arithmetic::portable ? RowEncoding::i16x256 : RowEncoding::f32;
+}
+
+Status check_recipe(Arithmetic arithmetic, const Recipe& recipe, const LayerWeights& weights) {
     Status combination = check_combination(recipe);
     if (!combination) return combination;
     if (weights.hidden == 0 || weights.ff == 0 || weights.hidden > kLargestWidth || weights.ff > kLargestWidth ||
@@ -172,9 +201,9 @@ Status check_recipe(const Recipe& recipe, const LayerWeights& weights) {
                         role_name(expected.role));
         }
         if (!view) continue;
-        Status checked = expected.matrix ? check_matrix(expected.role, *view, expected.shape)
-                                         : check_floats(expected.role, *view, expected.shape);
-        if (!checked) return checked;
+        const auto check_matrix = arithmetic == Arithmetic::portable ? check_portable_matrix : check_ggml_matrix;
+        const auto check = expected.matrix ? check_matrix : check_floats;
+        if (Status checked = check(expected.role, *view, expected.shape); !checked) return checked;
     }
     return {};
 }

@@ -110,13 +110,29 @@ std::span<const T> view(ByteSpan bytes) {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-Status check_rows_header(std::uint32_t hidden, std::uint8_t encoding, bool zeros) {
+// The two kinds of rows have one encoding in common.
+bool is_for_activations(RowEncoding encoding) {
+    return encoding != RowEncoding::i16x256;
+}
+bool is_for_results(RowEncoding encoding) {
+    return encoding == RowEncoding::f32 || encoding == RowEncoding::i16x256;
+}
+
+Status check_rows_header(std::uint32_t hidden, std::uint8_t encoding, bool (*suits)(RowEncoding), bool zeros) {
     if (hidden == 0 || hidden > kHiddenLimit) return fail(ErrorKind::invalid, "its rows have {} columns", hidden);
-    if (encoding != static_cast<std::uint8_t>(RowEncoding::f32)) {
+    if (encoding > kLastRowEncoding || !suits(static_cast<RowEncoding>(encoding))) {
         return fail(ErrorKind::unsupported, "its row encoding {} is unknown", encoding);
+    }
+    if (row_bytes(static_cast<RowEncoding>(encoding), hidden) == 0) {
+        return fail(ErrorKind::invalid, "its row encoding {} has no rows of {} columns", encoding, hidden);
     }
     if (!zeros) return fail(ErrorKind::invalid, "its reserved bytes are not 0");
     return {};
+}
+
+std::uint32_t row_count(ByteSpan rows, RowEncoding encoding, std::uint32_t hidden) {
+    const std::size_t size = row_bytes(encoding, hidden);
+    return size == 0 ? 0 : static_cast<std::uint32_t>(rows.size() / size);
 }
 
 void write_result_header(ByteWriter& writer, std::uint32_t hidden, std::uint32_t rows, RowEncoding encoding,
@@ -266,16 +282,16 @@ Result<Welcome> decode_welcome(ByteSpan payload) {
 
 ByteVector encode(const Compute& message) {
     ByteWriter writer;
-    writer.buffer().reserve(kComputeHeaderBytes + message.rows.size_bytes() + message.pairs.size_bytes());
+    writer.buffer().reserve(kComputeHeaderBytes + message.rows.size() + message.pairs.size_bytes());
     writer.write(message.epoch);
     writer.write(message.layer);
     writer.write(message.hidden);
     write_recipe(writer, message.recipe);
-    writer.write(static_cast<std::uint32_t>(message.hidden == 0 ? 0 : message.rows.size() / message.hidden));
+    writer.write(row_count(message.rows, message.encoding, message.hidden));
     writer.write(static_cast<std::uint32_t>(message.pairs.size()));
     writer.write(static_cast<std::uint8_t>(message.encoding));
     write_zeros(writer, kComputeHeaderBytes - writer.size());
-    writer.append(std::as_bytes(message.rows));
+    writer.append(message.rows);
     writer.append(std::as_bytes(message.pairs));
     return std::move(writer.buffer());
 }
@@ -295,21 +311,23 @@ Result<Compute> decode_compute(ByteSpan payload) {
     std::uint64_t pairs = reader.read<std::uint32_t>();
     auto encoding = reader.read<std::uint8_t>();
     bool zeros = read_zeros(reader, kComputeHeaderBytes - reader.position());
-    if (Status ok = check_rows_header(compute.hidden, encoding, zeros); !ok) return in_message("compute", ok.error());
+    if (Status ok = check_rows_header(compute.hidden, encoding, is_for_activations, zeros); !ok)
+        return in_message("compute", ok.error());
+    compute.encoding = static_cast<RowEncoding>(encoding);
     if (compute.layer > kIndexLimit) return fail(ErrorKind::invalid, "compute: layer {}", compute.layer);
     if (rows == 0 || pairs == 0) return fail(ErrorKind::invalid, "compute: {} rows, {} pairs", rows, pairs);
 
-    std::uint64_t row_bytes = std::uint64_t{compute.hidden} * sizeof(float);
-    if (rows * row_bytes + pairs * sizeof(Pair) != reader.remaining()) {
+    const std::uint64_t size = row_bytes(compute.encoding, compute.hidden);
+    if (rows * size + pairs * sizeof(Pair) != reader.remaining()) {
         return fail(ErrorKind::invalid, "compute: {} rows of {} columns and {} pairs need {} bytes, {} are there", rows,
-                    compute.hidden, pairs, rows * row_bytes + pairs * sizeof(Pair), reader.remaining());
+                    compute.hidden, pairs, rows * size + pairs * sizeof(Pair), reader.remaining());
     }
     // A few bytes of pairs must not ask for an answer that no frame can carry.
-    if (pairs * row_bytes > kPayloadLimit - kResultHeaderBytes) {
+    if (pairs * compute.hidden * sizeof(float) > kPayloadLimit - kResultHeaderBytes) {
         return fail(ErrorKind::invalid, "compute: the answer to {} pairs of {} columns would not fit a frame", pairs,
                     compute.hidden);
     }
-    compute.rows = view<float>(reader.take(rows * row_bytes));
+    compute.rows = reader.take(rows * size);
     compute.pairs = view<Pair>(reader.take(pairs * sizeof(Pair)));
     for (const Pair& pair : compute.pairs) {
         if (pair.row >= rows || pair.expert >= kIndexLimit) {
@@ -322,10 +340,10 @@ Result<Compute> decode_compute(ByteSpan payload) {
 
 ByteVector encode(const ComputeResult& message) {
     ByteWriter writer;
-    writer.buffer().reserve(kResultHeaderBytes + message.rows.size_bytes());
-    auto rows = static_cast<std::uint32_t>(message.hidden == 0 ? 0 : message.rows.size() / message.hidden);
-    write_result_header(writer, message.hidden, rows, message.encoding, message.queued_us, message.compute_us);
-    writer.append(std::as_bytes(message.rows));
+    writer.buffer().reserve(kResultHeaderBytes + message.rows.size());
+    write_result_header(writer, message.hidden, row_count(message.rows, message.encoding, message.hidden),
+                        message.encoding, message.queued_us, message.compute_us);
+    writer.append(message.rows);
     return std::move(writer.buffer());
 }
 
@@ -340,25 +358,27 @@ Result<ComputeResult> decode_result(ByteSpan payload) {
     result.compute_us = reader.read<std::uint32_t>();
     auto encoding = reader.read<std::uint8_t>();
     bool zeros = read_zeros(reader, kResultHeaderBytes - reader.position());
-    if (Status ok = check_rows_header(result.hidden, encoding, zeros); !ok) return in_message("result", ok.error());
-    std::uint64_t bytes = rows * result.hidden * sizeof(float);
+    if (Status ok = check_rows_header(result.hidden, encoding, is_for_results, zeros); !ok)
+        return in_message("result", ok.error());
+    result.encoding = static_cast<RowEncoding>(encoding);
+    std::uint64_t bytes = rows * row_bytes(result.encoding, result.hidden);
     if (bytes != reader.remaining()) {
         return fail(ErrorKind::invalid, "result: {} rows of {} columns need {} bytes, {} are there", rows,
                     result.hidden, bytes, reader.remaining());
     }
-    result.rows = view<float>(reader.take(bytes));
+    result.rows = reader.take(bytes);
     return result;
 }
 
-ResultBuffer make_result_buffer(std::uint32_t pairs, std::uint32_t hidden) {
+ResultBuffer make_result_buffer(std::uint32_t pairs, std::uint32_t hidden, RowEncoding encoding) {
     ByteWriter writer;
-    std::size_t bytes = std::size_t{pairs} * hidden * sizeof(float);
+    std::size_t bytes = pairs * row_bytes(encoding, hidden);
     writer.buffer().reserve(kResultHeaderBytes + bytes);
-    write_result_header(writer, hidden, pairs, RowEncoding::f32, 0, 0);
+    write_result_header(writer, hidden, pairs, encoding, 0, 0);
     write_zeros(writer, bytes);
     ResultBuffer buffer;
     buffer.payload = std::move(writer.buffer());
-    buffer.rows = {reinterpret_cast<float*>(buffer.payload.data() + kResultHeaderBytes), bytes / sizeof(float)};
+    buffer.rows = std::span(buffer.payload).subspan(kResultHeaderBytes);
     return buffer;
 }
 

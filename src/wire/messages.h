@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/sha256.h"
 #include "expert/pair.h"
+#include "expert/row_encoding.h"
 #include "gguf/piece.h"
 #include "gguf/recipe.h"
 #include "wire/frame.h"
@@ -42,8 +43,6 @@ struct Welcome {
     std::uint32_t threads = 0;
 };
 
-enum class RowEncoding : std::uint8_t { f32 = 0 };
-
 // Asks for one output row per pair. `rows` and `pairs` alias the payload on decoding (lifetime of the frame).
 struct Compute {
     std::uint64_t epoch = 0;
@@ -52,7 +51,7 @@ struct Compute {
     Recipe recipe;
     RowEncoding encoding = RowEncoding::f32;
     std::span<const Pair> pairs;  // global expert ids
-    std::span<const float> rows;  // [n][hidden]
+    ByteSpan rows;                // [n] of row_bytes(encoding, hidden); 4-byte aligned on decoding
 };
 
 struct ComputeResult {
@@ -60,7 +59,7 @@ struct ComputeResult {
     RowEncoding encoding = RowEncoding::f32;
     std::uint32_t queued_us = 0;   // waiting in the worker
     std::uint32_t compute_us = 0;  // computing, of the whole batch this was part of
-    std::span<const float> rows;   // [pairs][hidden]
+    ByteSpan rows;                 // [pairs] of row_bytes(encoding, hidden); 4-byte aligned on decoding
 };
 
 // Values are wire format: never renumber.
@@ -115,9 +114,9 @@ Result<Update> decode_update(ByteSpan payload);
 // that an engine writes where the frame is sent from, without a copy. `set_result_times` completes it.
 struct ResultBuffer {
     ByteVector payload;
-    std::span<float> rows;
+    std::span<std::byte> rows;  // 4-byte aligned
 };
-ResultBuffer make_result_buffer(std::uint32_t pairs, std::uint32_t hidden);
+ResultBuffer make_result_buffer(std::uint32_t pairs, std::uint32_t hidden, RowEncoding encoding);
 void set_result_times(ResultBuffer& buffer, std::uint32_t queued_us, std::uint32_t compute_us);
 
 }  // namespace kvasir

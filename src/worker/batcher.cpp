@@ -16,11 +16,12 @@ std::uint32_t microseconds(steady_clock::duration duration) {
 }
 
 std::uint64_t result_bytes(const Job& job) {
-    return std::uint64_t{job.compute.hidden} * job.compute.pairs.size() * sizeof(float);
+    return job.compute.pairs.size() * row_bytes(output_encoding(job.arithmetic), job.compute.hidden);
 }
 
 bool belong_together(const Job& left, const Job& right) {
-    return left.compute.layer == right.compute.layer && left.compute.recipe == right.compute.recipe;
+    return left.compute.layer == right.compute.layer && left.compute.recipe == right.compute.recipe &&
+           left.arithmetic == right.arithmetic;
 }
 
 Error stopped_error() {
@@ -30,19 +31,23 @@ Error stopped_error() {
 // All jobs' pairs in one held piece.
 struct Merged {
     std::vector<Pair> pairs;
-    std::vector<float*> out;  // where each pair's row goes
+    std::vector<std::byte*> out;  // where each pair's row goes
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Batcher>> Batcher::create(int threads, const BatcherLimits& limits) {
-    Result<std::unique_ptr<Engine>> engine = Engine::create(threads);
-    if (!engine) return fail(engine.error());
-    return std::unique_ptr<Batcher>(new Batcher(std::move(*engine), limits));
+    Engines engines;
+    for (Arithmetic arithmetic : known_arithmetics()) {
+        Result<std::unique_ptr<Engine>> engine = Engine::create(arithmetic, threads);
+        if (!engine) return fail(engine.error());
+        engines[arithmetic] = std::move(*engine);
+    }
+    return std::unique_ptr<Batcher>(new Batcher(std::move(engines), limits));
 }
 
-Batcher::Batcher(std::unique_ptr<Engine> engine, const BatcherLimits& limits)
-    : limits_(limits), engine_(std::move(engine)), thread_([this] { run(); }) {}
+Batcher::Batcher(Engines engines, const BatcherLimits& limits)
+    : limits_(limits), engines_(std::move(engines)), thread_([this] { run(); }) {}
 
 Batcher::~Batcher() {
     stop();
@@ -163,8 +168,8 @@ void Batcher::compute(const std::vector<JobPtr>& batch) {
     Status status;
     try {
         for (const JobPtr& job : batch) {
-            results.push_back(
-                make_result_buffer(static_cast<std::uint32_t>(job->compute.pairs.size()), job->compute.hidden));
+            results.push_back(make_result_buffer(static_cast<std::uint32_t>(job->compute.pairs.size()),
+                                                 job->compute.hidden, output_encoding(job->arithmetic)));
         }
         const bool alone = batch.size() == 1 && batch.front()->parts.size() == 1;
         status = alone ? compute_alone(*batch.front(), results.front()) : compute_together(batch, results);
@@ -197,16 +202,20 @@ void Batcher::compute(const std::vector<JobPtr>& batch) {
 // The usual case: rows read where the frame put them, results written where the answer is sent from.
 Status Batcher::compute_alone(const Job& job, ResultBuffer& result) {
     const JobPart& part = job.parts.front();
-    return engine_->compute(part.held->weights, job.compute.recipe, job.compute.rows, part.pairs, result.rows);
+    return engines_.at(job.arithmetic)
+        ->compute(part.held->weights, job.compute.recipe, job.compute.rows, part.pairs, result.rows);
 }
 
 Status Batcher::compute_together(const std::vector<JobPtr>& batch, std::vector<ResultBuffer>& results) {
-    const std::size_t hidden = batch.front()->compute.hidden;
+    const Compute& first = batch.front()->compute;
+    const Arithmetic arithmetic = batch.front()->arithmetic;
+    const std::size_t row_size = row_bytes(first.encoding, first.hidden);
+    const std::size_t out_size = row_bytes(output_encoding(arithmetic), first.hidden);
     std::map<const HeldPiece*, Merged> pieces;
-    std::vector<float> copied;
-    std::span<const float> rows = batch.front()->compute.rows;
+    ByteVector copied;
+    ByteSpan rows = first.rows;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-        const auto first_row = static_cast<std::uint32_t>(copied.size() / hidden);
+        const auto first_row = static_cast<std::uint32_t>(copied.size() / row_size);
         if (batch.size() > 1) {
             copied.insert(copied.end(), batch[i]->compute.rows.begin(), batch[i]->compute.rows.end());
             rows = copied;
@@ -215,17 +224,17 @@ Status Batcher::compute_together(const std::vector<JobPtr>& batch, std::vector<R
             Merged& merged = pieces[part.held];
             for (std::size_t k = 0; k < part.pairs.size(); ++k) {
                 merged.pairs.push_back({first_row + part.pairs[k].row, part.pairs[k].expert});
-                merged.out.push_back(results[i].rows.data() + part.places[k] * hidden);
+                merged.out.push_back(results[i].rows.data() + part.places[k] * out_size);
             }
         }
     }
-    std::vector<float> out;
+    ByteVector out;
     for (const auto& [held, merged] : pieces) {
-        out.resize(merged.pairs.size() * hidden);
-        Status status = engine_->compute(held->weights, batch.front()->compute.recipe, rows, merged.pairs, out);
+        out.resize(merged.pairs.size() * out_size);
+        Status status = engines_.at(arithmetic)->compute(held->weights, first.recipe, rows, merged.pairs, out);
         if (!status) return status;
         for (std::size_t k = 0; k < merged.out.size(); ++k) {
-            std::ranges::copy(std::span(out).subspan(k * hidden, hidden), merged.out[k]);
+            std::ranges::copy(std::span(out).subspan(k * out_size, out_size), merged.out[k]);
         }
     }
     return {};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,6 +31,7 @@ struct JobPart {
 struct Job {
     ByteVector payload;  // owns what `compute` aliases
     Compute compute;
+    Arithmetic arithmetic = Arithmetic::portable;
     std::vector<JobPart> parts;
     // Called once, on the computing thread or the one that stops the batcher, no lock held.
     std::function<void(Result<ResultBuffer>)> done;
@@ -55,6 +57,7 @@ struct BatcherStats {
 // Thread-safe.
 class Batcher {
   public:
+    // An engine for each arithmetic, with `threads` threads.
     static Result<std::unique_ptr<Batcher>> create(int threads, const BatcherLimits& limits = {});
     // Stops it.
     ~Batcher();
@@ -76,7 +79,8 @@ class Batcher {
     BatcherStats stats() const;
 
   private:
-    Batcher(std::unique_ptr<Engine> engine, const BatcherLimits& limits);
+    using Engines = std::map<Arithmetic, std::unique_ptr<Engine>>;
+    Batcher(Engines engines, const BatcherLimits& limits);
     void run();
     std::vector<JobPtr> take_batch();
     void finish_computing();
@@ -86,7 +90,7 @@ class Batcher {
     static std::uint64_t distinct_bytes(const std::vector<JobPtr>& batch);
 
     const BatcherLimits limits_;
-    std::unique_ptr<Engine> engine_;  // of the thread that has set computing_
+    const Engines engines_;  // of the thread that has set computing_
 
     mutable std::mutex mutex_;  // guards the rest
     std::condition_variable work_;

@@ -47,7 +47,7 @@ Status PieceStore::add(const std::filesystem::path& path) {
     for (const SliceLayer& part : slice->layers) {
         HeldPiece held{part.piece, view_weights(part.layer, bytes), part.layer.expert_bytes()};
         if (part.layer.recipe.activation != Activation::unknown) {
-            Status usable = check_recipe(part.layer.recipe, held.weights);
+            Status usable = check_recipe(Arithmetic::ggml_cpu, part.layer.recipe, held.weights);
             if (!usable) spdlog::warn("{}: layer {}: {}", path.string(), part.piece.layer, usable.error().message);
         }
         weight_bytes_ += held.expert_bytes * part.piece.count;

@@ -55,7 +55,6 @@ Status Server::serve(PieceStore store) {
     context_.batcher = batcher_.get();
     context_.refusals = &refusals_;
     context_.build = fmt::format("kvasir {} (ggml {})", KVASIR_VERSION, ggml_version());
-    context_.arithmetic = ggml_cpu_arithmetic();
     context_.threads = static_cast<std::uint32_t>(options_.threads);
     context_.window = options_.window;
     context_.payload_limit = options_.payload_limit;

@@ -25,6 +25,20 @@ std::string and_before(std::uint64_t count) {
     return count > 0 ? fmt::format(" (and {} before it)", count) : "";
 }
 
+std::optional<Arithmetic> first_known(std::span<const std::string> names) {
+    for (const std::string& name : names) {
+        if (const std::optional<Arithmetic> known = find_arithmetic(name)) return known;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string> wire_names() {
+    std::vector<std::string> names;
+    for (Arithmetic arithmetic : known_arithmetics())
+        names.push_back(wire_name(arithmetic));
+    return names;
+}
+
 std::string without_port(const std::string& address) {
     return address.substr(0, address.rfind(':'));
 }
@@ -152,10 +166,11 @@ void Session::on_hello(const Frame& frame) {
             0, {WireErrorCode::version, fmt::format("protocol version: this worker speaks {}, the backbone {} to {}",
                                                     kProtocolVersion, hello->oldest_version, hello->newest_version)});
     }
-    if (std::ranges::find(hello->arithmetics, context_.arithmetic) == hello->arithmetics.end()) {
+    const std::optional<Arithmetic> arithmetic = first_known(hello->arithmetics);
+    if (!arithmetic) {
         return refuse(0, {WireErrorCode::arithmetic,
                           fmt::format("arithmetic: this worker computes in {}, the backbone accepts {}",
-                                      context_.arithmetic, fmt::join(hello->arithmetics, ", "))});
+                                      fmt::join(wire_names(), " and "), fmt::join(hello->arithmetics, ", "))});
     }
     if (hello->model_id != context_.store->model_id()) {
         return refuse(0,
@@ -165,12 +180,13 @@ void Session::on_hello(const Frame& frame) {
     {
         std::scoped_lock lock(mutex_);
         greeted_ = true;
+        arithmetic_ = *arithmetic;
         result_limit_ = std::min(hello->payload_limit, context_.payload_limit + kResultOverhead);
     }
     connection_->set_payload_limit(context_.payload_limit);
     Welcome welcome;
     welcome.build = context_.build;
-    welcome.arithmetic = context_.arithmetic;
+    welcome.arithmetic = wire_name(*arithmetic);
     welcome.model_id = context_.store->model_id();
     welcome.epoch = context_.store->epoch();
     welcome.pieces = context_.store->pieces();
@@ -178,7 +194,8 @@ void Session::on_hello(const Frame& frame) {
     welcome.window = context_.window;
     welcome.threads = context_.threads;
     connection_->send({FrameType::welcome, frame.request, encode(welcome)});
-    spdlog::info("backbone {}: serving it ({}, from {})", name_, hello->build, connection_->peer_address());
+    spdlog::info("backbone {}: serving it in {} ({}, from {})", name_, short_name(*arithmetic), hello->build,
+                 connection_->peer_address());
 }
 
 // An error of no request (id 0) ends the connection.
@@ -212,6 +229,7 @@ void Session::on_compute(Frame&& frame) {
 
 tl::expected<JobPtr, WireError> Session::make_job(Frame&& frame) {
     std::uint64_t result_limit = 0;
+    auto job = std::make_shared<Job>();
     {
         std::scoped_lock lock(mutex_);
         if (!greeted_) return refusal(WireErrorCode::bad_request, "COMPUTE before HELLO");
@@ -224,8 +242,8 @@ tl::expected<JobPtr, WireError> Session::make_job(Frame&& frame) {
                            context_.window);
         }
         result_limit = result_limit_;
+        job->arithmetic = arithmetic_;
     }
-    auto job = std::make_shared<Job>();
     job->payload = std::move(frame.payload);
     Result<Compute> compute = decode_compute(job->payload);
     if (!compute) {
@@ -238,7 +256,8 @@ tl::expected<JobPtr, WireError> Session::make_job(Frame&& frame) {
                        context_.store->epoch());
     }
     if (compute->pairs.empty()) return refusal(WireErrorCode::bad_request, "no pairs");
-    if (std::uint64_t{compute->hidden} * compute->pairs.size() * sizeof(float) + kResultOverhead > result_limit) {
+    const std::size_t result_row = row_bytes(output_encoding(job->arithmetic), compute->hidden);
+    if (compute->pairs.size() * result_row + kResultOverhead > result_limit) {
         return refusal(WireErrorCode::too_large, "{} rows of {} do not fit the answer's limit of {} bytes",
                        compute->pairs.size(), compute->hidden, result_limit);
     }
@@ -252,7 +271,7 @@ tl::expected<void, WireError> Session::place_pairs(Job& job) const {
     const PieceStore& store = *context_.store;
     if (!store.holds_layer(compute.layer))
         return refusal(WireErrorCode::not_held, "layer {} is not held", compute.layer);
-    const std::size_t row_count = compute.rows.size() / compute.hidden;
+    const std::size_t row_count = compute.rows.size() / row_bytes(compute.encoding, compute.hidden);
     for (std::size_t i = 0; i < compute.pairs.size(); ++i) {
         const Pair& pair = compute.pairs[i];
         if (pair.row >= row_count) return refusal(WireErrorCode::bad_request, "row {} of {}", pair.row, row_count);
@@ -270,8 +289,12 @@ tl::expected<void, WireError> Session::place_pairs(Job& job) const {
             return refusal(WireErrorCode::bad_request, "rows of {}, layer {} has {} columns", compute.hidden,
                            compute.layer, part.held->weights.hidden);
         }
-        if (Status suits = check_recipe(compute.recipe, part.held->weights); !suits) {
+        if (Status suits = check_recipe(job.arithmetic, compute.recipe, part.held->weights); !suits) {
             return refusal(WireErrorCode::recipe, "layer {}: {}", compute.layer, suits.error().message);
+        }
+        if (compute.encoding != input_encoding(job.arithmetic, part.held->weights)) {
+            return refusal(WireErrorCode::bad_request, "layer {}: row encoding {} is not what its weights take in {}",
+                           compute.layer, static_cast<int>(compute.encoding), short_name(job.arithmetic));
         }
     }
     return {};

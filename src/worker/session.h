@@ -34,7 +34,6 @@ struct SessionContext {
     Batcher* batcher = nullptr;
     LogThrottle* refusals = nullptr;
     std::string build;
-    std::string arithmetic;
     std::uint32_t threads = 1;
     std::uint32_t window = 8;  // compute requests unanswered at once, per session
     // Of requests, and of the answers it is ready to make: what a worker's memory beyond its weights is made of.
@@ -84,6 +83,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool greeted_ = false;
     bool draining_ = false;
     bool ended_ = false;
+    Arithmetic arithmetic_ = Arithmetic::portable;
     std::uint64_t result_limit_ = 0;
     std::unordered_map<std::uint64_t, JobPtr> pending_;
     std::uint64_t bytes_seen_ = 0;

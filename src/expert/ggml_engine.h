@@ -1,0 +1,13 @@
+// Computes in `ggml-cpu`.
+#pragma once
+
+#include <memory>
+
+#include "expert/engine.h"
+#include "expert/team.h"
+
+namespace kvasir {
+
+std::unique_ptr<Engine> make_ggml_engine(std::unique_ptr<Team> team);
+
+}  // namespace kvasir

@@ -1,0 +1,270 @@
+// Pairs are sorted by expert, and computed in five stages by the whole team: prepare the rows of each expert; gate, up
+// and the function between them; prepare what comes out; down; round the results. A stage is cut into tasks that any
+// thread may take: how does not change a bit.
+#include "expert/portable_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "portable/kernels.h"
+
+namespace kvasir {
+
+namespace {
+
+// Of intermediate results; bounds the memory of a call of any size.
+constexpr std::size_t kScratchBytes = std::size_t{8} << 20;
+// Outputs of a matrix that one task computes: a multiple of what the kernels like.
+constexpr std::size_t kTaskOutputs = 64;
+constexpr std::size_t kTaskRows = 4;
+
+// A matrix of every expert, with what is added to its products.
+struct Projection {
+    ggml_type type = GGML_TYPE_F32;
+    std::size_t outputs = 0;
+    std::size_t columns = 0;
+    std::size_t skip = 0;    // outputs of the tensor's experts before ours (up, where gate and up are one tensor)
+    std::size_t stride = 0;  // outputs of one expert in the tensor
+    const std::byte* data = nullptr;
+    const float* scales = nullptr;  // [experts]
+    const float* biases = nullptr;  // [experts][stride]
+
+    portable::Form form() const { return portable::traits(type).form; }
+    portable::Matrix matrix(std::uint32_t expert) const {
+        const std::size_t row = portable::weight_row_bytes(type, columns);
+        return {type, outputs, columns, data + (expert * stride + skip) * row};
+    }
+    const float* scale(std::uint32_t expert) const { return scales != nullptr ? scales + expert : nullptr; }
+    std::span<const float> bias(std::uint32_t expert, std::size_t begin, std::size_t end) const {
+        if (biases == nullptr) return {};
+        return {biases + expert * stride + skip + begin, end - begin};
+    }
+};
+
+const float* floats_of(const LayerWeights& weights, Role role) {
+    return weights[role] ? reinterpret_cast<const float*>(weights[role]->data) : nullptr;
+}
+
+Projection project(const LayerWeights& weights, Role matrix, Role scale, Role bias) {
+    const WeightView& view = *weights[matrix];
+    return {static_cast<ggml_type>(view.type), view.shape[1],           view.shape[0], 0, view.shape[1], view.data,
+            floats_of(weights, scale),         floats_of(weights, bias)};
+}
+
+struct Projections {
+    std::optional<Projection> gate;
+    Projection up;
+    Projection down;
+};
+
+Projections projections_of(const LayerWeights& weights) {
+    Projections made;
+    made.down = project(weights, Role::down, Role::down_scale, Role::down_bias);
+    if (!weights[Role::gate_up]) {
+        made.up = project(weights, Role::up, Role::up_scale, Role::up_bias);
+        if (weights[Role::gate]) made.gate = project(weights, Role::gate, Role::gate_scale, Role::gate_bias);
+        return made;
+    }
+    made.up = project(weights, Role::gate_up, Role::up_scale, Role::gate_up_bias);
+    made.up.outputs /= 2;
+    made.gate = made.up;
+    made.up.skip = made.up.outputs;
+    return made;
+}
+
+// The pairs of one expert: positions [first, first + count) of the sorted order.
+struct Group {
+    std::uint32_t expert = 0;
+    std::size_t first = 0;
+    std::size_t count = 0;
+    std::optional<portable::PreparedRows> gate_rows;  // where gate and up want different forms
+    std::optional<portable::PreparedRows> rows;
+    std::optional<portable::PreparedRows> inner;
+};
+
+class PortableEngine final : public Engine {
+  public:
+    explicit PortableEngine(std::unique_ptr<Team> team) : Engine(Arithmetic::portable), team_(std::move(team)) {}
+
+  private:
+    Status compute_checked(const LayerWeights& weights, const Recipe& recipe, ByteSpan rows,
+                           std::span<const Pair> pairs, std::span<std::byte> out) override;
+    Status compute_chunk(std::span<const std::uint32_t> order, std::span<const Pair> pairs, std::span<std::byte> out);
+    void group(std::span<const std::uint32_t> order, std::span<const Pair> pairs);
+
+    void prepare(Group& group, std::span<const std::uint32_t> order, std::span<const Pair> pairs) const;
+    portable::PreparedRows prepared(portable::Form form, std::size_t count, const std::byte* rows) const;
+    void compute_inner(Group& group, std::size_t begin);
+    void prepare_inner(Group& group) const;
+    void compute_outer(Group& group, std::size_t begin);
+    void project(const Projection& projection, const Group& group, const portable::PreparedRows& rows,
+                 std::size_t begin, std::size_t end, float* out) const;
+
+    const std::unique_ptr<Team> team_;
+    const portable::Kernels kernels_;
+    // Of the call.
+    RowEncoding encoding_ = RowEncoding::f32;
+    std::size_t hidden_ = 0;
+    std::size_t ff_ = 0;
+    ByteSpan rows_;
+    Projections projections_;
+    portable::Activation activation_;
+    // These keep their memory from call to call. By position in the sorted order:
+    std::vector<std::uint32_t> order_;
+    std::vector<Group> groups_;
+    std::vector<float> gate_;   // [pairs][ff]
+    std::vector<float> up_;     // [pairs][ff]
+    std::vector<float> outer_;  // [pairs][hidden]
+};
+
+// Hands out the tasks 0 … count − 1, each once.
+template <class F>
+Team::Stage stage(std::atomic<std::size_t>& next, std::size_t count, F task) {
+    return [&next, count, task](int /*thread*/, int /*threads*/) {
+        for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1))
+            task(i);
+    };
+}
+
+std::size_t tasks_for(std::size_t outputs) {
+    return (outputs + kTaskOutputs - 1) / kTaskOutputs;
+}
+
+Status PortableEngine::compute_checked(const LayerWeights& weights, const Recipe& recipe, ByteSpan rows,
+                                       std::span<const Pair> pairs, std::span<std::byte> out) {
+    encoding_ = input_encoding(Arithmetic::portable, weights);
+    hidden_ = weights.hidden;
+    ff_ = weights.ff;
+    rows_ = rows;
+    projections_ = projections_of(weights);
+    activation_ = {static_cast<portable::Function>(recipe.activation), recipe.alpha, recipe.limit};
+    order_.resize(pairs.size());
+    std::iota(order_.begin(), order_.end(), 0U);
+    std::ranges::stable_sort(order_, {}, [&](std::uint32_t index) { return pairs[index].expert; });
+    // The floats above, and rows as bytes and as prepared, twice.
+    const std::size_t bytes_per_pair = 4 * (hidden_ + ff_) * sizeof(float);
+    const std::size_t chunk = std::max<std::size_t>(1, kScratchBytes / bytes_per_pair);
+    for (std::size_t first = 0; first < order_.size(); first += chunk) {
+        const auto part = std::span(order_).subspan(first, std::min(chunk, order_.size() - first));
+        if (Status computed = compute_chunk(part, pairs, out); !computed) return computed;
+    }
+    return {};
+}
+
+void PortableEngine::group(std::span<const std::uint32_t> order, std::span<const Pair> pairs) {
+    groups_.clear();
+    for (std::size_t position = 0; position < order.size(); ++position) {
+        const std::uint32_t expert = pairs[order[position]].expert;
+        if (groups_.empty() || groups_.back().expert != expert) groups_.push_back({expert, position, 0, {}, {}, {}});
+        ++groups_.back().count;
+    }
+}
+
+Status PortableEngine::compute_chunk(std::span<const std::uint32_t> order, std::span<const Pair> pairs,
+                                     std::span<std::byte> out) {
+    group(order, pairs);
+    gate_.resize(projections_.gate ? order.size() * ff_ : 0);
+    up_.resize(order.size() * ff_);
+    outer_.resize(order.size() * hidden_);
+    const std::size_t inner_tasks = tasks_for(ff_);
+    const std::size_t outer_tasks = tasks_for(hidden_);
+    const std::size_t row_size = row_bytes(RowEncoding::i16x256, hidden_);
+    std::array<std::atomic<std::size_t>, 5> next{};
+    const std::array<Team::Stage, 5> stages = {
+        stage(next[0], groups_.size(), [&](std::size_t i) { prepare(groups_[i], order, pairs); }),
+        stage(next[1], groups_.size() * inner_tasks,
+              [&](std::size_t i) { compute_inner(groups_[i / inner_tasks], i % inner_tasks * kTaskOutputs); }),
+        stage(next[2], groups_.size(), [&](std::size_t i) { prepare_inner(groups_[i]); }),
+        stage(next[3], groups_.size() * outer_tasks,
+              [&](std::size_t i) { compute_outer(groups_[i / outer_tasks], i % outer_tasks * kTaskOutputs); }),
+        stage(next[4], (order.size() + kTaskRows - 1) / kTaskRows,
+              [&](std::size_t i) {
+                  for (std::size_t at = i * kTaskRows; at < std::min(order.size(), (i + 1) * kTaskRows); ++at) {
+                      kernels_.to_result(std::span(outer_).subspan(at * hidden_, hidden_),
+                                         out.subspan(order[at] * row_size, row_size));
+                  }
+              }),
+    };
+    const std::uint64_t matrices = projections_.gate ? 3 : 2;
+    return team_->run(stages, order.size() * matrices * hidden_ * ff_);
+}
+
+// Rows as they travelled, ready for a matrix of `form`.
+portable::PreparedRows PortableEngine::prepared(portable::Form form, std::size_t count, const std::byte* rows) const {
+    const bool as_they_are = static_cast<std::uint8_t>(form) == static_cast<std::uint8_t>(encoding_);
+    if (as_they_are) return {form, hidden_, count, rows};
+    const std::size_t size = portable::row_bytes(form, hidden_);
+    ByteVector quantised(count * size);
+    const auto* floats = reinterpret_cast<const float*>(rows);
+    for (std::size_t i = 0; i < count; ++i)
+        kernels_.quantise(form, {floats + i * hidden_, hidden_}, std::span(quantised).subspan(i * size, size));
+    return {form, hidden_, count, quantised.data()};
+}
+
+void PortableEngine::prepare(Group& group, std::span<const std::uint32_t> order, std::span<const Pair> pairs) const {
+    const std::size_t size = row_bytes(encoding_, hidden_);
+    ByteVector gathered(group.count * size);
+    for (std::size_t i = 0; i < group.count; ++i) {
+        const std::size_t row = pairs[order[group.first + i]].row;
+        std::ranges::copy(rows_.subspan(row * size, size), gathered.begin() + static_cast<std::ptrdiff_t>(i * size));
+    }
+    const portable::Form form = projections_.up.form();
+    group.rows.emplace(prepared(form, group.count, gathered.data()));
+    if (projections_.gate && projections_.gate->form() != form) {
+        group.gate_rows.emplace(prepared(projections_.gate->form(), group.count, gathered.data()));
+    }
+}
+
+// Outputs [begin, end) of every row of a group; out: [pairs][outputs].
+void PortableEngine::project(const Projection& projection, const Group& group, const portable::PreparedRows& rows,
+                             std::size_t begin, std::size_t end, float* out) const {
+    float* own = out + group.first * projection.outputs;
+    kernels_.multiply(projection.matrix(group.expert), rows, begin, end, own, projection.outputs);
+    if (projection.scales == nullptr && projection.biases == nullptr) return;
+    for (std::size_t i = 0; i < group.count; ++i) {
+        kernels_.scale_and_bias({own + i * projection.outputs + begin, end - begin}, projection.scale(group.expert),
+                                projection.bias(group.expert, begin, end));
+    }
+}
+
+void PortableEngine::compute_inner(Group& group, std::size_t begin) {
+    const std::size_t end = std::min(begin + kTaskOutputs, ff_);
+    project(projections_.up, group, *group.rows, begin, end, up_.data());
+    if (projections_.gate) {
+        const portable::PreparedRows& rows = group.gate_rows ? *group.gate_rows : *group.rows;
+        project(*projections_.gate, group, rows, begin, end, gate_.data());
+    }
+    for (std::size_t i = group.first; i < group.first + group.count; ++i) {
+        const std::span<float> up(up_.data() + i * ff_ + begin, end - begin);
+        std::span<const float> gate;
+        if (projections_.gate) gate = {gate_.data() + i * ff_ + begin, end - begin};
+        kernels_.activate(activation_, gate, up, up);
+    }
+}
+
+void PortableEngine::prepare_inner(Group& group) const {
+    const portable::Form form = projections_.down.form();
+    const std::size_t size = portable::row_bytes(form, ff_);
+    ByteVector quantised(group.count * size);
+    for (std::size_t i = 0; i < group.count; ++i) {
+        kernels_.quantise(form, {up_.data() + (group.first + i) * ff_, ff_},
+                          std::span(quantised).subspan(i * size, size));
+    }
+    group.inner.emplace(form, ff_, group.count, quantised.data());
+}
+
+void PortableEngine::compute_outer(Group& group, std::size_t begin) {
+    project(projections_.down, group, *group.inner, begin, std::min(begin + kTaskOutputs, hidden_), outer_.data());
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_portable_engine(std::unique_ptr<Team> team) {
+    return std::make_unique<PortableEngine>(std::move(team));
+}
+
+}  // namespace kvasir

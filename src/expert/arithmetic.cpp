@@ -58,7 +58,15 @@ std::vector<Arithmetic> known_arithmetics() {
 }
 
 std::string wire_name(Arithmetic arithmetic) {
-    return arithmetic == Arithmetic::portable ? std::string(portable::kName) : ggml_cpu_arithmetic();
+    switch (arithmetic) {
+        case Arithmetic::portable:
+            return std::string(portable::kName);
+        case Arithmetic::ggml_cpu:
+            return ggml_cpu_arithmetic();
+        case Arithmetic::exact:
+            break;
+    }
+    return "exact";
 }
 
 std::optional<Arithmetic> find_arithmetic(std::string_view name) {
@@ -69,7 +77,15 @@ std::optional<Arithmetic> find_arithmetic(std::string_view name) {
 }
 
 std::string_view short_name(Arithmetic arithmetic) {
-    return arithmetic == Arithmetic::portable ? "portable" : "ggml-cpu";
+    switch (arithmetic) {
+        case Arithmetic::portable:
+            return "portable";
+        case Arithmetic::ggml_cpu:
+            return "ggml-cpu";
+        case Arithmetic::exact:
+            break;
+    }
+    return "exact";
 }
 
 Result<Arithmetic> parse_arithmetic(std::string_view name) {

@@ -15,6 +15,7 @@ namespace kvasir {
 enum class Arithmetic : std::uint8_t {
     portable,  // "portable/1": the same on every device (docs/portable-arithmetic.md)
     ggml_cpu,  // "ggml-cpu/0.25.1/x86_64-avx512-vnni-…": ggml's own CPU kernels, stock llama.cpp's bits on this machine
+    exact,     // f64 on the dequantised weights, rounded to f32: what the others are held against; slow, never offered
 };
 
 // What this build can compute in, best first.

@@ -1,5 +1,6 @@
 #include "expert/engine.h"
 
+#include "expert/exact_engine.h"
 #include "expert/ggml_engine.h"
 #include "expert/portable_engine.h"
 #include "expert/team.h"
@@ -9,8 +10,15 @@ namespace kvasir {
 Result<std::unique_ptr<Engine>> Engine::create(Arithmetic arithmetic, int threads) {
     Result<std::unique_ptr<Team>> team = Team::create(threads);
     if (!team) return fail(team.error());
-    if (arithmetic == Arithmetic::portable) return make_portable_engine(std::move(*team));
-    return make_ggml_engine(std::move(*team));
+    switch (arithmetic) {
+        case Arithmetic::portable:
+            return make_portable_engine(std::move(*team));
+        case Arithmetic::ggml_cpu:
+            return make_ggml_engine(std::move(*team));
+        case Arithmetic::exact:
+            break;
+    }
+    return make_exact_engine(std::move(*team));
 }
 
 Status Engine::compute(const LayerWeights& weights, const Recipe& recipe, ByteSpan rows, std::span<const Pair> pairs,

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "expert/projections.h"
 #include "portable/kernels.h"
 
 namespace kvasir {
@@ -22,58 +23,12 @@ constexpr std::size_t kScratchBytes = std::size_t{8} << 20;
 constexpr std::size_t kTaskOutputs = 64;
 constexpr std::size_t kTaskRows = 4;
 
-// A matrix of every expert, with what is added to its products.
-struct Projection {
-    ggml_type type = GGML_TYPE_F32;
-    std::size_t outputs = 0;
-    std::size_t columns = 0;
-    std::size_t skip = 0;    // outputs of the tensor's experts before ours (up, where gate and up are one tensor)
-    std::size_t stride = 0;  // outputs of one expert in the tensor
-    const std::byte* data = nullptr;
-    const float* scales = nullptr;  // [experts]
-    const float* biases = nullptr;  // [experts][stride]
-
-    portable::Form form() const { return portable::traits(type).form; }
-    portable::Matrix matrix(std::uint32_t expert) const {
-        const std::size_t row = portable::weight_row_bytes(type, columns);
-        return {type, outputs, columns, data + (expert * stride + skip) * row};
-    }
-    const float* scale(std::uint32_t expert) const { return scales != nullptr ? scales + expert : nullptr; }
-    std::span<const float> bias(std::uint32_t expert, std::size_t begin, std::size_t end) const {
-        if (biases == nullptr) return {};
-        return {biases + expert * stride + skip + begin, end - begin};
-    }
-};
-
-const float* floats_of(const LayerWeights& weights, Role role) {
-    return weights[role] ? reinterpret_cast<const float*>(weights[role]->data) : nullptr;
+portable::Matrix matrix_of(const Projection& projection, std::uint32_t expert) {
+    return {projection.type, projection.outputs, projection.columns, projection.weights(expert)};
 }
 
-Projection project(const LayerWeights& weights, Role matrix, Role scale, Role bias) {
-    const WeightView& view = *weights[matrix];
-    return {static_cast<ggml_type>(view.type), view.shape[1],           view.shape[0], 0, view.shape[1], view.data,
-            floats_of(weights, scale),         floats_of(weights, bias)};
-}
-
-struct Projections {
-    std::optional<Projection> gate;
-    Projection up;
-    Projection down;
-};
-
-Projections projections_of(const LayerWeights& weights) {
-    Projections made;
-    made.down = project(weights, Role::down, Role::down_scale, Role::down_bias);
-    if (!weights[Role::gate_up]) {
-        made.up = project(weights, Role::up, Role::up_scale, Role::up_bias);
-        if (weights[Role::gate]) made.gate = project(weights, Role::gate, Role::gate_scale, Role::gate_bias);
-        return made;
-    }
-    made.up = project(weights, Role::gate_up, Role::up_scale, Role::gate_up_bias);
-    made.up.outputs /= 2;
-    made.gate = made.up;
-    made.up.skip = made.up.outputs;
-    return made;
+portable::Form form_of(const Projection& projection) {
+    return portable::traits(projection.type).form;
 }
 
 // The pairs of one expert: positions [first, first + count) of the sorted order.
@@ -212,10 +167,10 @@ void PortableEngine::prepare(Group& group, std::span<const std::uint32_t> order,
         const std::size_t row = pairs[order[group.first + i]].row;
         std::ranges::copy(rows_.subspan(row * size, size), gathered.begin() + static_cast<std::ptrdiff_t>(i * size));
     }
-    const portable::Form form = projections_.up.form();
+    const portable::Form form = form_of(projections_.up);
     group.rows.emplace(prepared(form, group.count, gathered.data()));
-    if (projections_.gate && projections_.gate->form() != form) {
-        group.gate_rows.emplace(prepared(projections_.gate->form(), group.count, gathered.data()));
+    if (projections_.gate && form_of(*projections_.gate) != form) {
+        group.gate_rows.emplace(prepared(form_of(*projections_.gate), group.count, gathered.data()));
     }
 }
 
@@ -223,7 +178,7 @@ void PortableEngine::prepare(Group& group, std::span<const std::uint32_t> order,
 void PortableEngine::project(const Projection& projection, const Group& group, const portable::PreparedRows& rows,
                              std::size_t begin, std::size_t end, float* out) const {
     float* own = out + group.first * projection.outputs;
-    kernels_.multiply(projection.matrix(group.expert), rows, begin, end, own, projection.outputs);
+    kernels_.multiply(matrix_of(projection, group.expert), rows, begin, end, own, projection.outputs);
     if (projection.scales == nullptr && projection.biases == nullptr) return;
     for (std::size_t i = 0; i < group.count; ++i) {
         kernels_.scale_and_bias({own + i * projection.outputs + begin, end - begin}, projection.scale(group.expert),
@@ -247,7 +202,7 @@ void PortableEngine::compute_inner(Group& group, std::size_t begin) {
 }
 
 void PortableEngine::prepare_inner(Group& group) const {
-    const portable::Form form = projections_.down.form();
+    const portable::Form form = form_of(projections_.down);
     const std::size_t size = portable::row_bytes(form, ff_);
     ByteVector quantised(group.count * size);
     for (std::size_t i = 0; i < group.count; ++i) {

@@ -150,7 +150,7 @@ LayerWeights view_weights(const ExpertLayer& layer, std::span<const ByteSpan> fi
 }
 
 RowEncoding input_encoding(Arithmetic arithmetic, const LayerWeights& weights) {
-    if (arithmetic == Arithmetic::ggml_cpu) return RowEncoding::f32;
+    if (arithmetic != Arithmetic::portable) return RowEncoding::f32;
     std::optional<portable::Form> form;
     for (Role role : {Role::gate, Role::up, Role::gate_up}) {
         if (!weights[role]) continue;

@@ -119,6 +119,10 @@ void compare_layer(std::uint32_t layer, const LayerRows& reference, const LayerR
 
 }  // namespace
 
+double negative_log_likelihood(std::span<const float> logits, std::int32_t token) {
+    return log_sum_exp(logits) - static_cast<double>(logits[static_cast<std::size_t>(token)]);
+}
+
 void compare_logits(std::span<const float> reference, std::span<const float> other, std::size_t vocabulary,
                     std::uint64_t first_position, Comparison& into) {
     for (std::size_t at = 0; at + vocabulary <= reference.size(); at += vocabulary) {

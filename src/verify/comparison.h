@@ -34,6 +34,9 @@ struct Comparison {
     double kl_mean() const { return positions == 0 ? 0 : kl_sum / static_cast<double>(positions); }
 };
 
+// −log p(token), nats.
+double negative_log_likelihood(std::span<const float> logits, std::int32_t token);
+
 // Adds the logits of some positions, [positions][vocabulary]; `first_position` is the number of the first, for words.
 // Both spans must be of one size and not empty.
 void compare_logits(std::span<const float> reference, std::span<const float> other, std::size_t vocabulary,

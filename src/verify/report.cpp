@@ -65,14 +65,44 @@ std::string notes(const VerifyReport& report) {
             text += fmt::format("  note: layers {} were left to llama.cpp {}: their experts were not compared\n",
                                 fmt::join(local.layers_unseen, ","), pass.name);
         }
-        const std::vector<const Comparison*> all{&local, pass.swarm_to_stock ? &*pass.swarm_to_stock : nullptr,
-                                                 pass.swarm_to_local ? &*pass.swarm_to_local : nullptr};
+        const bool like_stock = report.arithmetic == Arithmetic::ggml_cpu;
+        const std::vector<const Comparison*> all{
+            like_stock ? &local : nullptr, like_stock && pass.swarm_to_stock ? &*pass.swarm_to_stock : nullptr,
+            pass.swarm_to_local ? &*pass.swarm_to_local : nullptr};
         for (const Comparison* comparison : all) {
             if (comparison == nullptr || !comparison->first_difference) continue;
             text += fmt::format("  first difference {}: {}\n", pass.name, *comparison->first_difference);
         }
     }
     return text;
+}
+
+// How far stock llama.cpp and the backbone are from exact experts.
+std::string faithfulness(const VerifyReport& report) {
+    if (report.exact.tokens == 0) return {};
+    const VerifyPass& pass = report.passes.front();
+    return fmt::format(
+        "  against experts computed in f64: KL mean {} stock, {} {}; perplexity {:.5f} exact, {:.5f} stock, {:.5f} "
+        "{}\n",
+        figure(pass.stock_to_exact->kl_mean()), figure(pass.local_to_exact->kl_mean()), short_name(report.arithmetic),
+        report.exact.perplexity(), report.stock.perplexity(), report.local.perplexity(), short_name(report.arithmetic));
+}
+
+std::string conclusion(const VerifyReport& report) {
+    if (!report.identical()) return "identical: NO\n";
+    if (report.arithmetic == Arithmetic::ggml_cpu) {
+        return "identical: yes, every logit and every expert output row, bit for bit\n";
+    }
+    if (report.swarm) {
+        return fmt::format(
+            "identical: yes, with and without workers, every logit and every expert output row, bit for "
+            "bit ({})\n",
+            wire_name(report.arithmetic));
+    }
+    return fmt::format(
+        "nothing was compared bit for bit: {} differs from stock llama.cpp in the last digits, and there "
+        "are no workers (--arithmetic ggml-cpu compares with stock)\n",
+        wire_name(report.arithmetic));
 }
 
 // JSON has no infinity.
@@ -126,6 +156,8 @@ std::string table(const VerifyReport& report) {
         if (pass.swarm_to_stock) rows.push_back(comparison_row("workers / stock", pass.name, *pass.swarm_to_stock));
         if (pass.swarm_to_local)
             rows.push_back(comparison_row("workers / no workers", pass.name, *pass.swarm_to_local));
+        if (pass.stock_to_exact) rows.push_back(comparison_row("stock / exact", pass.name, *pass.stock_to_exact));
+        if (pass.local_to_exact) rows.push_back(comparison_row("no workers / exact", pass.name, *pass.local_to_exact));
     }
     text += text_table(rows) + "\n";
     if (report.swarm) text += placement(report) + "\n";
@@ -133,9 +165,7 @@ std::string table(const VerifyReport& report) {
     text += fmt::format("  computing took {} stock, {} without workers{}\n", human_seconds(report.seconds_stock),
                         human_seconds(report.seconds_local),
                         report.swarm ? ", " + human_seconds(report.seconds_swarm) + " with workers" : "");
-    text += report.identical() ? "identical: yes, every logit and every expert output row, bit for bit\n"
-                               : "identical: NO\n";
-    return text;
+    return text + faithfulness(report) + conclusion(report);
 }
 
 std::string to_json(const VerifyReport& report) {
@@ -144,9 +174,12 @@ std::string to_json(const VerifyReport& report) {
         json object{{"pass", pass.name}, {"local_to_stock", comparison_json(pass.local_to_stock)}};
         if (pass.swarm_to_stock) object["swarm_to_stock"] = comparison_json(*pass.swarm_to_stock);
         if (pass.swarm_to_local) object["swarm_to_local"] = comparison_json(*pass.swarm_to_local);
+        if (pass.stock_to_exact) object["stock_to_exact"] = comparison_json(*pass.stock_to_exact);
+        if (pass.local_to_exact) object["local_to_exact"] = comparison_json(*pass.local_to_exact);
         passes.push_back(std::move(object));
     }
-    json object{{"identical", report.identical()},
+    json object{{"arithmetic", wire_name(report.arithmetic)},
+                {"identical", report.identical()},
                 {"logits_identical", report.logits_identical()},
                 {"expert_outputs_identical", report.expert_outputs_identical()},
                 {"model", report.model_name},
@@ -159,6 +192,11 @@ std::string to_json(const VerifyReport& report) {
                 {"experts_used", report.experts_used},
                 {"passes", passes},
                 {"seconds", {{"stock", report.seconds_stock}, {"local", report.seconds_local}}}};
+    if (report.exact.tokens > 0) {
+        object["perplexity"] = {{"exact", report.exact.perplexity()},
+                                {"stock", report.stock.perplexity()},
+                                {"local", report.local.perplexity()}};
+    }
     if (report.swarm) {
         object["pairs"] = {{"total", report.pairs},
                            {"local", report.swarm->pairs_local},

@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-constexpr std::size_t kRuns = 3;
+constexpr std::size_t kRuns = 4;
 
 // Records what the backend computes for one run.
 class Recorder final : public ExpertObserver {
@@ -57,6 +57,7 @@ Status SideBySide::Implementation::open(Run run, const std::shared_ptr<const Lla
     at(run).session = std::move(*created);
     if (run == Run::stock) return {};
     const bool swarm = run == Run::swarm;
+    at(run).config.arithmetic = run == Run::exact ? Arithmetic::exact : options.arithmetic;
     at(run).config.observer = std::make_shared<Recorder>(at(run).record, swarm ? options.on_swarm_layer : nullptr);
     if (swarm) {
         at(run).config.dispatcher = options.dispatcher;
@@ -86,8 +87,9 @@ Result<std::unique_ptr<SideBySide>> SideBySide::create(const SideBySideOptions& 
     Result<std::shared_ptr<const LlamaModel>> kvasir = LlamaModel::load(options.model);
     if (!kvasir) return fail(kvasir.error());
     self.model = *kvasir;
-    for (const Run run : {Run::local, Run::swarm}) {
-        const bool wanted = run == Run::local ? options.local : options.dispatcher != nullptr;
+    const std::array<std::pair<Run, bool>, 3> further = {
+        {{Run::local, options.local}, {Run::swarm, options.dispatcher != nullptr}, {Run::exact, options.exact}}};
+    for (const auto& [run, wanted] : further) {
         if (!wanted) continue;
         if (Status opened = self.open(run, self.model, options); !opened) return fail(opened.error());
     }

@@ -1,6 +1,7 @@
 #include "verify/verify.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/files.h"
@@ -28,35 +29,78 @@ std::uint64_t count_rows(const ExpertRecord& record) {
     return rows;
 }
 
-// Computes `tokens` in windows, each in batches of `batch`, by every run, and compares.
-Status run_pass(SideBySide& runs, std::span<const Token> tokens, std::uint32_t window, std::uint32_t batch,
-                VerifyPass& pass, std::uint64_t& pairs, Progress& progress) {
+// Adds what a decode's logits say of the tokens that follow.
+void add_likelihood(std::span<const float> logits, std::size_t vocabulary, std::span<const Token> next,
+                    Likelihood& into) {
+    for (std::size_t i = 0; i < next.size(); ++i) {
+        into.nll += negative_log_likelihood(logits.subspan(i * vocabulary, vocabulary), next[i]);
+        ++into.tokens;
+    }
+}
+
+// What is computed how.
+struct Plan {
+    std::span<const Token> tokens;
+    std::uint32_t window = 0;
+    std::uint32_t batch = 0;
+    std::size_t exact_tokens = 0;  // of these, the first so many by the exact run too
+};
+
+// How many positions are decoded in all.
+std::size_t positions(const Plan& plan, bool swarm) {
+    return plan.tokens.size() * (swarm ? 3 : 2) + plan.exact_tokens;
+}
+
+Status decode(SideBySide& runs, Run run, std::span<const Token> tokens, Progress& progress) {
+    if (Status done = runs.decode(run, tokens); !done) return done;
+    progress.add(tokens.size());
+    return {};
+}
+
+// Computes the tokens in windows, each in batches, by every run, and compares.
+Status run_pass(SideBySide& runs, const Plan& plan, VerifyPass& pass, VerifyReport& report, Progress& progress) {
     runs.clear();
-    for (std::size_t at = 0; at < tokens.size();) {
-        const std::size_t in_window = at % window;
+    for (std::size_t at = 0; at < plan.tokens.size();) {
+        const std::size_t in_window = at % plan.window;
         if (in_window == 0) runs.clear();
-        const std::size_t count = std::min({std::size_t{batch}, window - in_window, tokens.size() - at});
+        const std::size_t count = std::min({std::size_t{plan.batch}, plan.window - in_window, plan.tokens.size() - at});
+        const std::span<const Token> batch = plan.tokens.subspan(at, count);
         for (const Run run : {Run::stock, Run::local, Run::swarm}) {
             if (!runs.has(run)) continue;
-            if (Status done = runs.decode(run, tokens.subspan(at, count)); !done) return done;
-            progress.add(count);
+            if (Status done = decode(runs, run, batch, progress); !done) return done;
         }
         runs.compare(Run::stock, Run::local, at, pass.local_to_stock);
         if (runs.has(Run::swarm)) {
             runs.compare(Run::stock, Run::swarm, at, *pass.swarm_to_stock);
             runs.compare(Run::local, Run::swarm, at, *pass.swarm_to_local);
-            pairs += count_rows(runs.experts(Run::swarm));
+            report.pairs += count_rows(runs.experts(Run::swarm));
+        }
+        if (at + count <= plan.exact_tokens) {
+            if (Status done = decode(runs, Run::exact, batch, progress); !done) return done;
+            runs.compare(Run::exact, Run::stock, at, *pass.stock_to_exact);
+            runs.compare(Run::exact, Run::local, at, *pass.local_to_exact);
+            const std::size_t known = std::min(count, plan.tokens.size() - at - 1);
+            const std::span<const Token> next = plan.tokens.subspan(at + 1, known);
+            const std::size_t vocabulary = runs.model().vocabulary();
+            add_likelihood(runs.logits(Run::stock), vocabulary, next, report.stock);
+            add_likelihood(runs.logits(Run::local), vocabulary, next, report.local);
+            add_likelihood(runs.logits(Run::exact), vocabulary, next, report.exact);
         }
         at += count;
     }
     return {};
 }
 
-VerifyPass make_pass(std::string name, bool swarm) {
-    VerifyPass pass{.name = std::move(name), .local_to_stock = {}, .swarm_to_stock = {}, .swarm_to_local = {}};
+VerifyPass make_pass(std::string name, bool swarm, bool exact) {
+    VerifyPass pass;
+    pass.name = std::move(name);
     if (swarm) {
         pass.swarm_to_stock.emplace();
         pass.swarm_to_local.emplace();
+    }
+    if (exact) {
+        pass.stock_to_exact.emplace();
+        pass.local_to_exact.emplace();
     }
     return pass;
 }
@@ -105,21 +149,28 @@ Status check_options(const VerifyOptions& options) {
     return {};
 }
 
-bool none_of_all(const std::vector<VerifyPass>& passes, const std::function<bool(const Comparison&)>& differs) {
-    return std::ranges::none_of(passes, [&](const VerifyPass& pass) {
-        return differs(pass.local_to_stock) || (pass.swarm_to_stock && differs(*pass.swarm_to_stock)) ||
+// In none of the comparisons that are promised to be equal.
+bool promised(const VerifyReport& report, const std::function<bool(const Comparison&)>& differs) {
+    const bool like_stock = report.arithmetic == Arithmetic::ggml_cpu;
+    return std::ranges::none_of(report.passes, [&](const VerifyPass& pass) {
+        return (like_stock && differs(pass.local_to_stock)) ||
+               (like_stock && pass.swarm_to_stock && differs(*pass.swarm_to_stock)) ||
                (pass.swarm_to_local && differs(*pass.swarm_to_local));
     });
 }
 
 }  // namespace
 
+double Likelihood::perplexity() const {
+    return tokens == 0 ? 0 : std::exp(nll / static_cast<double>(tokens));
+}
+
 bool VerifyReport::logits_identical() const {
-    return none_of_all(passes, [](const Comparison& comparison) { return comparison.positions_different > 0; });
+    return promised(*this, [](const Comparison& comparison) { return comparison.positions_different > 0; });
 }
 
 bool VerifyReport::expert_outputs_identical() const {
-    return none_of_all(passes, [](const Comparison& comparison) { return comparison.rows_different > 0; });
+    return promised(*this, [](const Comparison& comparison) { return comparison.rows_different > 0; });
 }
 
 Result<VerifyReport> verify(const VerifyOptions& options) {
@@ -141,6 +192,8 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     side_options.threads = options.threads;
     side_options.context = window;
     side_options.batch = std::min(batch, window);
+    side_options.arithmetic = options.arithmetic;
+    side_options.exact = options.arithmetic != Arithmetic::ggml_cpu && options.exact_tokens > 0;
     side_options.dispatcher = options.dispatcher;
     side_options.manifest = options.manifest;
     Result<std::unique_ptr<SideBySide>> runs = SideBySide::create(side_options);
@@ -160,15 +213,20 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     report.tokens = tokens.size();
     report.window = window;
     report.threads = options.threads;
+    report.arithmetic = options.arithmetic;
+    const Plan batches{tokens, window, std::min(batch, window),
+                       side_options.exact ? std::min<std::size_t>(options.exact_tokens, tokens.size()) : 0};
+    const Plan one_by_one{single, window, 1, 0};
 
     if (options.on_begin) options.on_begin();
     const SwarmStats before = swarm ? options.dispatcher->stats() : SwarmStats{};
-    Progress progress("verify", (tokens.size() + single.size()) * (swarm ? 3 : 2), ProgressUnit::count, options.quiet);
-    report.passes.push_back(make_pass(fmt::format("in batches of {}", std::min(batch, window)), swarm));
-    Status done = run_pass(**runs, tokens, window, batch, report.passes.back(), report.pairs, progress);
+    Progress progress("verify", positions(batches, swarm) + positions(one_by_one, swarm), ProgressUnit::count,
+                      options.quiet);
+    report.passes.push_back(make_pass(fmt::format("in batches of {}", batches.batch), swarm, side_options.exact));
+    Status done = run_pass(**runs, batches, report.passes.back(), report, progress);
     if (done && !single.empty()) {
-        report.passes.push_back(make_pass("token by token", swarm));
-        done = run_pass(**runs, single, window, 1, report.passes.back(), report.pairs, progress);
+        report.passes.push_back(make_pass("token by token", swarm, false));
+        done = run_pass(**runs, one_by_one, report.passes.back(), report, progress);
     }
     if (!done) return fail(done.error());
     progress.finish();

@@ -1,6 +1,9 @@
 // The proof that nothing changes: a model is run by stock llama.cpp, by the Kvasir backbone without workers, and by the
 // backbone with workers, side by side on the same text, and every logit and every expert output row is compared, bit
-// for bit. The three runs differ in nothing else: same file, same batches, same threads, same KV cache, no repacking.
+// for bit. The runs differ in nothing else: same file, same batches, same threads, same KV cache, no repacking.
+//
+// In `ggml-cpu` all of them must be equal. In `portable` the backbone must be equal to itself with workers; to stock it
+// is compared by the distance of both to a run whose experts are computed in f64.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +29,10 @@ struct VerifyOptions {
     std::uint32_t single_tokens = 1024;  // of these, computed once more token by token
     std::uint32_t batch = 128;           // made smaller where expert outputs of a batch would not fit 256 MiB
     int threads = 1;
-    bool quiet = false;              // no progress line
-    std::function<void()> on_begin;  // called when all is loaded and comparing begins; may be empty
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    std::uint32_t exact_tokens = 512;  // of those in batches, computed with exact experts too, unless in ggml-cpu; slow
+    bool quiet = false;                // no progress line
+    std::function<void()> on_begin;    // called when all is loaded and comparing begins; may be empty
     // The swarm; null: stock and backbone alone are compared. Its workers must be serving already.
     std::shared_ptr<Dispatcher> dispatcher;
     std::shared_ptr<const Manifest> manifest;  // what they serve; null: unchecked
@@ -39,6 +44,16 @@ struct VerifyPass {
     Comparison local_to_stock;
     std::optional<Comparison> swarm_to_stock;
     std::optional<Comparison> swarm_to_local;
+    std::optional<Comparison> stock_to_exact;
+    std::optional<Comparison> local_to_exact;
+};
+
+// How likely a run holds a text.
+struct Likelihood {
+    double nll = 0;  // negative log-likelihood, nats, summed over …
+    std::uint64_t tokens = 0;
+
+    double perplexity() const;
 };
 
 struct VerifyReport {
@@ -53,11 +68,15 @@ struct VerifyReport {
     std::vector<VerifyPass> passes;
     std::uint64_t pairs = 0;          // (row, expert) pairs of the run with workers
     std::optional<SwarmStats> swarm;  // of this verification alone
-    double seconds_stock = 0;         // computing, all passes together
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Likelihood stock;  // of the positions that the exact run has computed as well
+    Likelihood local;
+    Likelihood exact;
+    double seconds_stock = 0;  // computing, all passes together
     double seconds_local = 0;
     double seconds_swarm = 0;
 
-    // Not a bit of difference in anything that was compared.
+    // Not a bit of difference in anything that must be equal.
     bool identical() const { return logits_identical() && expert_outputs_identical(); }
     bool logits_identical() const;
     bool expert_outputs_identical() const;

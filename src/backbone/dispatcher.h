@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backbone/auditor.h"
 #include "base/result.h"
 #include "expert/arithmetic.h"
 #include "expert/pair.h"
@@ -76,6 +77,8 @@ struct SwarmConfig {
     // computed here meanwhile.
     std::chrono::milliseconds deadline{2000};
     LinkTiming timing;
+    std::shared_ptr<AuditReference> audit_reference;  // null: no audits
+    AuditBudget audit_budget;
     // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and
     // tests.
     bool prefer_remote = true;
@@ -88,7 +91,8 @@ struct WorkerStatus {
     std::uint64_t experts_held = 0;
     std::uint64_t pairs = 0;  // answered in time and used
     std::uint64_t failures = 0;
-    double latency_ms = 0;  // recent median per call; 0 where unknown
+    std::uint64_t audits = 0;  // of its answers, that were right
+    double latency_ms = 0;     // recent median per call; 0 where unknown
 };
 
 // "serving", "set aside", …

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "backbone/model_reference.h"
 #include "base/files.h"
 #include "base/units.h"
 #include "expert/engine.h"
@@ -63,8 +64,12 @@ Result<std::shared_ptr<const Manifest>> open_manifest(const BackboneOptions& opt
     return std::make_shared<const Manifest>(std::move(*manifest));
 }
 
-Status start_swarm(const BackboneOptions& options, Backbone& backbone) {
+Status start_swarm(const BackboneOptions& options, const GgufModel& model, Backbone& backbone) {
     SwarmConfig swarm;
+    Result<std::shared_ptr<AuditReference>> reference =
+        make_model_reference(model, backbone.map, backbone.config.manifest, options.arithmetic);
+    if (!reference) return fail(reference.error());
+    swarm.audit_reference = std::move(*reference);
     swarm.model_id = *backbone.model_id;
     swarm.arithmetic = options.arithmetic;
     swarm.deadline = options.deadline;
@@ -123,7 +128,7 @@ Result<Backbone> open_backbone(const BackboneOptions& options) {
     if (!manifest) return fail(manifest.error());
     backbone.config.manifest = std::move(*manifest);
     backbone.model_id = backbone.config.manifest->model_id();
-    if (Status started = start_swarm(options, backbone); !started) return fail(started.error());
+    if (Status started = start_swarm(options, *model, backbone); !started) return fail(started.error());
     return backbone;
 }
 

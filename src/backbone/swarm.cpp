@@ -14,8 +14,12 @@ constexpr std::size_t kMostThreads = 2;
 }  // namespace
 
 Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(context_)), heartbeat_(context_) {
+    if (config.audit_reference && !config.workers.empty()) {
+        auditor_ = std::make_unique<Auditor>(config.audit_reference, config.audit_budget);
+    }
     for (const WorkerEndpoint& endpoint : config.workers) {
-        LinkConfig link{endpoint, config.identity, config.model_id, config.arithmetic, config.timing, config.deadline};
+        LinkConfig link{endpoint,      config.identity, config.model_id, config.arithmetic,
+                        config.timing, config.deadline, auditor_.get()};
         links_.push_back(std::make_shared<WorkerLink>(context_, std::move(link), shapes_, [this] { rebuild_book(); }));
     }
     if (links_.empty()) return;
@@ -29,6 +33,7 @@ Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(con
 
 Swarm::~Swarm() {
     stop();
+    auditor_.reset();  // before what its verdicts reach
     context_.stop();
     threads_.clear();
     links_.clear();

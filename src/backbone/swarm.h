@@ -42,6 +42,7 @@ class Swarm {
     void arm_heartbeat();
     void run();
 
+    std::unique_ptr<Auditor> auditor_;  // null: no audits
     std::shared_ptr<ProbeShapes> shapes_ = std::make_shared<ProbeShapes>();
     std::vector<std::shared_ptr<WorkerLink>> links_;
 

@@ -17,6 +17,7 @@ using std::chrono::steady_clock;
 // What a request or result needs besides its rows and pairs, generously.
 constexpr std::uint64_t kMessageOverhead = 4096;
 constexpr std::uint32_t kMostStrikes = 16;
+constexpr std::size_t kMostLate = 16;
 
 double seconds(steady_clock::duration time) {
     return duration<double>(time).count();
@@ -148,6 +149,7 @@ void WorkerLink::lose(const Error& reason, bool refused, Aftermath& after) {
     for (auto& [id, request] : requests_)
         after.failed.push_back(std::move(request));
     requests_.clear();
+    late_.clear();
     pairs_in_flight_ = 0;
     probe_.reset();
     pieces_.clear();
@@ -324,14 +326,23 @@ void WorkerLink::handle_error(const Frame& frame, Aftermath& after) {
 void WorkerLink::handle_result(std::uint64_t generation, const Frame& frame, Aftermath& after) {
     SteadyTime now = steady_clock::now();
     std::optional<Request> request;
+    std::optional<Request> late_request;
     bool probe = false;
     {
         std::scoped_lock lock(mutex_);
         if (generation != generation_) return;
         probe = probe_ == frame.request;
         request = take_request(frame.request);
+        if (auto late = late_.find(frame.request); !request && late != late_.end()) {
+            late_request = std::move(late->second);
+            late_.erase(late);
+        }
     }
-    if (!request) return;  // late or made up: of no use either way
+    if (late_request) {
+        Result<Answer> answer = read_answer(frame, *late_request);
+        if (answer) audit(std::move(late_request->samples), answer->rows);
+    }
+    if (!request) return;  // late or made up: of no use
 
     Result<Answer> answer = read_answer(frame, *request);
     {
@@ -343,6 +354,7 @@ void WorkerLink::handle_result(std::uint64_t generation, const Frame& frame, Aft
             lose(answer.error().within("its RESULT"), false, after);
         }
     }
+    if (answer) audit(std::move(request->samples), answer->rows);
     if (!request->handler) return;
     if (answer) {
         request->handler->answered(request->ticket, answer->rows, answer->compute);
@@ -398,6 +410,7 @@ std::optional<WorkerLink::Asked> WorkerLink::ask(const Compute& compute, std::sh
                                                  std::uint32_t ticket) {
     auto pairs = static_cast<std::uint32_t>(compute.pairs.size());
     Frame frame{FrameType::compute, 0, encode(compute)};
+    std::vector<Sample> samples = draw_samples(compute, share_to_audit());
     ConnectionPtr connection;
     Asked asked;
     {
@@ -414,8 +427,8 @@ std::optional<WorkerLink::Asked> WorkerLink::ask(const Compute& compute, std::sh
             latency_.deadline(pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
         asked.deadline = now + from_seconds(deadline);
         asked.expected = latency_.measured() ? now + from_seconds(latency_.estimate(pairs)) : asked.deadline;
-        asked.id =
-            enter({std::move(handler), ticket, pairs, compute.hidden, epoch_, compute.layer, now, asked.deadline});
+        asked.id = enter({std::move(handler), ticket, pairs, compute.hidden, epoch_, compute.layer, now, asked.deadline,
+                          std::move(samples)});
         connection = connection_;
     }
     frame.request = asked.id;
@@ -467,7 +480,10 @@ void WorkerLink::missed(std::uint64_t id) {
 
 void WorkerLink::cancel(std::uint64_t id) {
     std::scoped_lock lock(mutex_);
-    if (take_request(id)) forget(id);
+    std::optional<Request> request = take_request(id);
+    if (!request) return;
+    forget(id);
+    if (!request->samples.empty() && late_.size() < kMostLate) late_.emplace(id, std::move(*request));
 }
 
 void WorkerLink::used(std::uint64_t pairs) {
@@ -545,7 +561,7 @@ void WorkerLink::send_probe(const Probe& probe, SteadyTime now) {
     compute.encoding = probe.encoding;
     compute.rows = row;
     // Nobody waits for it, so it has all the time there is: what it takes is worth knowing.
-    probe_ = enter({nullptr, 0, 1, probe.hidden, epoch_, probe.layer, now, now + config_.deadline});
+    probe_ = enter({nullptr, 0, 1, probe.hidden, epoch_, probe.layer, now, now + config_.deadline, {}});
     connection_->send({FrameType::compute, *probe_, encode(compute)});
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,10 +43,11 @@ struct LinkConfig {
     Arithmetic arithmetic = Arithmetic::portable;
     LinkTiming timing;
     std::chrono::milliseconds deadline{2000};
+    Auditor* auditor = nullptr;  // may be null; outlives all requests
 };
 
 // All members are thread-safe; none waits. A link is driven by `tick`, by its connection, and by its callers.
-class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
+class WorkerLink : public AuditSubject, public std::enable_shared_from_this<WorkerLink> {
   public:
     // `changed` is called, with no lock held, after the state or the pieces changed.
     WorkerLink(boost::asio::io_context& context, LinkConfig config, std::shared_ptr<ProbeShapes> shapes,
@@ -76,6 +78,10 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     // The answer is no longer wanted. Nothing where it is there already.
     void cancel(std::uint64_t id);
 
+    void acquitted(std::uint64_t stamp) override;
+    // It is asked no more.
+    void convicted(const std::string& what) override;
+
     // What it holds now: nothing unless connected.
     ReplicaBook::Entry pieces() const;
     WorkerStatus status() const;
@@ -84,6 +90,11 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
 
   private:
     enum class Phase { idle, connecting, handshake, up, stopped };
+    // A pair of a request that is audited, whenever its answer comes.
+    struct Sample {
+        std::uint32_t place = 0;  // among the request's pairs
+        AuditQuestion question;
+    };
     struct Request {
         std::shared_ptr<ReplyHandler> handler;  // null: a probe
         std::uint32_t ticket = 0;
@@ -93,6 +104,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
         std::uint32_t layer = 0;
         SteadyTime sent;
         SteadyTime deadline;
+        std::vector<Sample> samples;
     };
     using Requests = std::unordered_map<std::uint64_t, Request>;
     // What is to be done once the lock is released.
@@ -117,6 +129,9 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
         std::vector<float> decoded;
         double compute = 0;  // seconds
     };
+    double share_to_audit() const;
+    std::vector<Sample> draw_samples(const Compute& compute, double share) const;
+    void audit(std::vector<Sample> samples, std::span<const float> rows);
     Result<Answer> read_answer(const Frame& frame, const Request& request) const;
 
     // All below: with mutex_ held.
@@ -168,6 +183,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
 
     std::uint64_t next_id_ = 1;
     Requests requests_;
+    std::map<std::uint64_t, Request> late_;  // cancelled, but sampled: their answers may still come
     std::uint64_t pairs_in_flight_ = 0;
     LatencyModel latency_;
     SteadyTime last_answer_;
@@ -181,7 +197,9 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
     std::string announced_reason_;
     std::uint64_t pairs_used_ = 0;
     std::uint64_t failures_ = 0;
-    std::uint64_t earlier_sent_ = 0;  // by connections that ended
+    std::uint64_t audits_ = 0;
+    std::uint64_t pairs_trusted_ = 0;  // pairs_used_ at the last answer that was found right
+    std::uint64_t earlier_sent_ = 0;   // by connections that ended
     std::uint64_t earlier_received_ = 0;
     std::minstd_rand random_;
 };

@@ -42,6 +42,7 @@ WorkerStatus WorkerLink::status() const {
         status.experts_held += piece.count;
     status.pairs = pairs_used_;
     status.failures = failures_;
+    status.audits = audits_;
     status.latency_ms = latency_.median() * 1e3;
     return status;
 }

@@ -52,6 +52,10 @@ Status check_common(Role role, const WeightView& view, const Shape& expected) {
 }
 
 Status check_portable_matrix(Role role, const WeightView& view, const Shape& expected) {
+    if (view.type >= GGML_TYPE_COUNT || portable::find_traits(static_cast<ggml_type>(view.type)) == nullptr) {
+        return fail(ErrorKind::unsupported, "{}: {} does not define weights of type {}", role_name(role),
+                    portable::kName, type_name(view.type));
+    }
     if (Status common = check_common(role, view, expected); !common) return common;
     const portable::Matrix matrix{static_cast<ggml_type>(view.type), view.shape[1], view.shape[0], view.data};
     if (Status defined = portable::check(matrix); !defined) return fail(defined.error().within(role_name(role)));

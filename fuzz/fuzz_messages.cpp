@@ -1,6 +1,7 @@
 // Payloads from anybody: the first byte chooses the message, the rest is its payload. What a decoder accepts encodes to
 // the same bytes again.
 #include <cstdlib>
+#include <cstring>
 
 #include "wire/messages.h"
 
@@ -11,6 +12,18 @@ using namespace kvasir;
 template <class T>
 void expect_same(const Result<T>& message, const ByteVector& payload) {
     if (message && encode(*message) != payload) std::abort();
+}
+
+// What a backbone does with the rows of a result: reading them may be refused, but what is read is written again.
+void expect_result_read(const ComputeResult& result) {
+    const std::size_t rows = result.rows.size() / row_bytes(result.encoding, result.hidden);
+    std::vector<float> numbers(rows * result.hidden);
+    if (!decode_results(result.encoding, result.hidden, result.rows, numbers)) return;
+    ByteVector written(result.rows.size());
+    encode_rows(result.encoding, result.hidden, numbers, written);
+    std::vector<float> again(numbers.size());
+    if (!decode_results(result.encoding, result.hidden, written, again)) std::abort();
+    if (std::memcmp(again.data(), numbers.data(), again.size() * sizeof(float)) != 0) std::abort();
 }
 
 }  // namespace
@@ -34,14 +47,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 2:
             if (Result<Compute> compute = decode_compute(payload)) {
+                const std::size_t size = row_bytes(compute->encoding, compute->hidden);
+                if (size == 0 || compute->rows.size() % size != 0) std::abort();
                 for (const Pair& pair : compute->pairs) {
-                    if (pair.row >= compute->rows.size() / compute->hidden) std::abort();
+                    if (pair.row >= compute->rows.size() / size) std::abort();
                 }
                 expect_same(compute, payload);
             }
             break;
         case 3:
-            expect_same(decode_result(payload), payload);
+            if (Result<ComputeResult> result = decode_result(payload)) {
+                expect_result_read(*result);
+                expect_same(result, payload);
+            }
             break;
         case 4:
             expect_same(decode_error(payload), payload);

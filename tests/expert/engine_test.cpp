@@ -7,7 +7,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "expert/arithmetic.h"
 #include "expert/random_layer.h"
+#include "expert/recipes.h"
 #include "expert/reference.h"
 #include "gguf/gguf_file.h"
 
@@ -20,7 +22,7 @@ using testing::HasSubstr;
 
 std::unique_ptr<Engine> make_engine(int threads) {
     select_exact_kernels();
-    Result<std::unique_ptr<Engine>> engine = Engine::create(threads);
+    Result<std::unique_ptr<Engine>> engine = Engine::create(Arithmetic::ggml_cpu, threads);
     EXPECT_TRUE(engine.has_value());
     return std::move(*engine);
 }
@@ -28,7 +30,8 @@ std::unique_ptr<Engine> make_engine(int threads) {
 std::vector<float> compute(Engine& engine, const RandomLayer& layer, std::span<const float> rows,
                            std::span<const Pair> pairs) {
     std::vector<float> out(pairs.size() * layer.weights().hidden, NAN);
-    Status status = engine.compute(layer.weights(), layer.recipe(), rows, pairs, out);
+    Status status = engine.compute(layer.weights(), layer.recipe(), std::as_bytes(rows), pairs,
+                                   std::as_writable_bytes(std::span(out)));
     EXPECT_TRUE(status.has_value()) << status.error().message;
     return out;
 }
@@ -51,24 +54,6 @@ void expect_same_bits(std::span<const float> left, std::span<const float> right)
     EXPECT_EQ(std::memcmp(left.data(), right.data(), left.size_bytes()), 0);
 }
 
-double root_mean_square(std::span<const double> numbers) {
-    const double sum =
-        std::transform_reduce(numbers.begin(), numbers.end(), 0.0, std::plus<>(), [](double x) { return x * x; });
-    return std::sqrt(sum / static_cast<double>(numbers.size()));
-}
-
-void expect_close(const RandomLayer& layer, std::span<const float> rows, std::span<const Pair> pairs,
-                  std::span<const float> out, double tolerance) {
-    const std::size_t hidden = layer.weights().hidden;
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-        const std::vector<double> exact =
-            test::exact_output(layer, rows.subspan(pairs[i].row * hidden, hidden), pairs[i].expert);
-        const double allowed = tolerance * root_mean_square(exact);
-        for (std::size_t c = 0; c < hidden; ++c)
-            ASSERT_NEAR(out[i * hidden + c], exact[c], allowed) << "pair " << i;
-    }
-}
-
 // Whatever the company, the order and the number of threads: the same bits, which are llama.cpp's.
 void expect_exact(const RandomLayer& layer, std::uint32_t row_count, std::uint32_t slots, std::uint32_t seed,
                   double tolerance) {
@@ -76,7 +61,7 @@ void expect_exact(const RandomLayer& layer, std::uint32_t row_count, std::uint32
     const std::vector<float> rows = test::random_floats(random, row_count * layer.weights().hidden, -1, 1);
     std::vector<Pair> pairs = test::random_pairs(random, row_count, slots, layer.weights().experts);
     const std::vector<float> alone = compute_alone(layer, rows, pairs);
-    expect_close(layer, rows, std::span(pairs).first(std::min<std::size_t>(pairs.size(), 3)), alone, tolerance);
+    test::expect_close(layer, rows, std::span(pairs).first(std::min<std::size_t>(pairs.size(), 3)), alone, tolerance);
     expect_same_bits(test::llama_graph_output(layer, rows, pairs), alone);
     for (int threads : {1, 2, 3})
         expect_same_bits(compute(*make_engine(threads), layer, rows, pairs), alone);
@@ -122,44 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
                     TypeCase{GGML_TYPE_IQ1_M, 0.15}, TypeCase{GGML_TYPE_TQ1_0, 0.15}, TypeCase{GGML_TYPE_TQ2_0, 0.15}),
     [](const auto& param_info) { return std::string(ggml_type_name(param_info.param.type)); });
 
-class EngineRecipes : public testing::TestWithParam<std::pair<const char*, Recipe>> {};
+class EngineRecipes : public testing::TestWithParam<test::NamedRecipe> {};
 
 TEST_P(EngineRecipes, AgreesWithItsDefinition) {
-    const RandomLayer layer(GetParam().second, {96, 72, 5, GGML_TYPE_F32, GGML_TYPE_F32}, 3);
+    const RandomLayer layer(GetParam().recipe, {96, 72, 5, GGML_TYPE_F32, GGML_TYPE_F32}, 3);
     expect_exact(layer, 6, 3, 5, 2e-3);  // ggml's GELU is a table of half-precision numbers
 }
 
-constexpr Activation kOai = Activation::swiglu_oai;
-INSTANTIATE_TEST_SUITE_P(
-    AllRecipes, EngineRecipes,
-    testing::Values(
-        std::pair{"swiglu", Recipe{.activation = Activation::silu}},
-        std::pair{"swiglu_fused", Recipe{.activation = Activation::silu, .fused_gate_up = true}},
-        std::pair{"swiglu_scales",
-                  Recipe{.activation = Activation::silu, .gate_scale = true, .up_scale = true, .down_scale = true}},
-        std::pair{"swiglu_fused_scale_bias", Recipe{.activation = Activation::silu,
-                                                    .fused_gate_up = true,
-                                                    .up_bias = true,
-                                                    .down_bias = true,
-                                                    .up_scale = true,
-                                                    .down_scale = true}},
-        std::pair{"oai_biases", Recipe{.activation = kOai,
-                                       .gate_bias = true,
-                                       .up_bias = true,
-                                       .down_bias = true,
-                                       .alpha = 1.702F,
-                                       .limit = 7.0F}},
-        std::pair{"oai_tight", Recipe{.activation = kOai, .alpha = 1.5F, .limit = 0.25F}},
-        std::pair{"clamped", Recipe{.activation = Activation::swiglu_clamp, .limit = 0.5F}},
-        std::pair{"limited", Recipe{.activation = Activation::swiglu_limited, .limit = 0.25F}},
-        std::pair{"geglu", Recipe{.activation = Activation::gelu}},
-        std::pair{"geglu_fused", Recipe{.activation = Activation::gelu, .fused_gate_up = true}},
-        std::pair{"reglu", Recipe{.activation = Activation::relu}},
-        std::pair{"silu_alone", Recipe{.activation = Activation::silu, .gated = false}},
-        std::pair{"gelu_alone", Recipe{.activation = Activation::gelu, .gated = false}},
-        std::pair{"relu_alone_bias", Recipe{.activation = Activation::relu, .gated = false, .up_bias = true}},
-        std::pair{"relu_squared", Recipe{.activation = Activation::relu_squared, .gated = false, .down_scale = true}}),
-    [](const auto& param_info) { return std::string(param_info.param.first); });
+INSTANTIATE_TEST_SUITE_P(AllRecipes, EngineRecipes, testing::ValuesIn(test::all_recipes()),
+                         [](const auto& param_info) { return std::string(param_info.param.name); });
 
 struct WidthCase {
     const char* name;
@@ -208,46 +164,70 @@ TEST(Engine, ServesLayersOfDifferentShapesInTurn) {
     }
 }
 
-TEST(Engine, NothingAskedIsNothingDone) {
-    const RandomLayer layer({.activation = Activation::silu}, {}, 1);
-    EXPECT_TRUE(make_engine(1)->compute(layer.weights(), layer.recipe(), {}, {}, {}).has_value());
-}
-
-TEST(Engine, RefusesImpossibleThreadCounts) {
-    EXPECT_FALSE(Engine::create(0).has_value());
-    EXPECT_FALSE(Engine::create(1'000'000).has_value());
-}
-
-class EngineRefuses : public testing::Test {
+class EveryEngine : public testing::TestWithParam<Arithmetic> {
   protected:
-    std::string error_of(std::size_t row_numbers, std::vector<Pair> pairs, std::size_t out_numbers) {
-        std::vector<float> rows(row_numbers);
-        std::vector<float> out(out_numbers);
-        Status status = make_engine(1)->compute(layer_.weights(), layer_.recipe(), rows, pairs, out);
+    std::unique_ptr<Engine> engine() const { return std::move(*Engine::create(GetParam(), 1)); }
+    std::string error_of(std::size_t row_bytes, std::vector<Pair> pairs, std::size_t out_bytes) {
+        const ByteVector rows(row_bytes);
+        ByteVector out(out_bytes);
+        Status status = engine()->compute(layer_.weights(), layer_.recipe(), rows, pairs, out);
         if (status) return "";
         EXPECT_EQ(status.error().kind, ErrorKind::invalid);
         return status.error().message;
     }
-    const RandomLayer layer_{{.activation = Activation::silu}, {64, 96, 4, GGML_TYPE_F32, GGML_TYPE_F32}, 1};
+    const RandomLayer layer_{{.activation = Activation::silu}, {64, 96, 4, GGML_TYPE_Q8_0, GGML_TYPE_F32}, 1};
+    const std::size_t row_ = row_bytes(input_encoding(GetParam(), layer_.weights()), 64);
+    const std::size_t out_ = row_bytes(output_encoding(GetParam()), 64);
 };
 
-TEST_F(EngineRefuses, IndicesAndSizesOutOfBounds) {
-    EXPECT_EQ(error_of(128, {{1, 3}}, 64), "");
-    EXPECT_THAT(error_of(128, {{2, 0}}, 64), HasSubstr("row 2 of 2"));
-    EXPECT_THAT(error_of(128, {{0, 4}}, 64), HasSubstr("expert 4 of 4"));
-    EXPECT_THAT(error_of(128, {{0, UINT32_MAX}}, 64), HasSubstr("expert 4294967295"));
-    EXPECT_THAT(error_of(0, {{0, 0}}, 64), HasSubstr("row 0 of 0"));
-    EXPECT_THAT(error_of(100, {{0, 0}}, 64), HasSubstr("100 numbers"));
-    EXPECT_THAT(error_of(64, {{0, 0}}, 128), HasSubstr("128 output numbers"));
-    EXPECT_THAT(error_of(64, {{0, 0}}, 65), HasSubstr("65 output numbers"));
-    EXPECT_THAT(error_of(64, {{0, 0}}, 0), HasSubstr("0 output numbers"));
+TEST_P(EveryEngine, NothingAskedIsNothingDone) {
+    EXPECT_TRUE(engine()->compute(layer_.weights(), layer_.recipe(), {}, {}, {}).has_value());
 }
+
+TEST_P(EveryEngine, RefusesImpossibleThreadCounts) {
+    EXPECT_FALSE(Engine::create(GetParam(), 0).has_value());
+    EXPECT_FALSE(Engine::create(GetParam(), 1'000'000).has_value());
+}
+
+TEST_P(EveryEngine, RefusesIndicesAndSizesOutOfBounds) {
+    EXPECT_EQ(error_of(2 * row_, {{1, 3}}, out_), "");
+    EXPECT_THAT(error_of(2 * row_, {{2, 0}}, out_), HasSubstr("row 2 of 2"));
+    EXPECT_THAT(error_of(2 * row_, {{0, 4}}, out_), HasSubstr("expert 4 of 4"));
+    EXPECT_THAT(error_of(2 * row_, {{0, UINT32_MAX}}, out_), HasSubstr("expert 4294967295"));
+    EXPECT_THAT(error_of(0, {{0, 0}}, out_), HasSubstr("row 0 of 0"));
+    EXPECT_THAT(error_of(row_ + 4, {{0, 0}}, out_), HasSubstr(fmt::format("{} bytes are not whole rows", row_ + 4)));
+    for (std::size_t room : {2 * out_, out_ + 1, out_ - 1, std::size_t{0}}) {
+        EXPECT_THAT(error_of(row_, {{0, 0}}, room), HasSubstr(fmt::format("room for {} bytes of output", room)));
+    }
+}
+
+TEST_P(EveryEngine, RefusesARecipeThatIsNotTheWeights) {
+    const Status status =
+        engine()->compute(layer_.weights(), {.activation = Activation::silu, .up_bias = true}, {}, {}, {});
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr(role_name(Role::up_bias)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryEngine,
+                         testing::Values(Arithmetic::portable, Arithmetic::ggml_cpu, Arithmetic::exact),
+                         [](const auto& param_info) {
+                             std::string name(short_name(param_info.param));
+                             std::ranges::replace(name, '-', '_');
+                             return name;
+                         });
 
 class CheckRecipe : public testing::Test {
   protected:
-    std::string error_of(const Recipe& recipe) {
-        Status status = check_recipe(recipe, layer_.weights());
+    std::string error_of(const Recipe& recipe, Arithmetic arithmetic = Arithmetic::ggml_cpu) {
+        Status status = check_recipe(arithmetic, recipe, layer_.weights());
         return status ? "" : status.error().message;
+    }
+    // Of weights or rows that portable/1 does not define.
+    std::string undefined() {
+        Status status = check_recipe(Arithmetic::portable, recipe_, layer_.weights());
+        if (status) return "";
+        EXPECT_EQ(status.error().kind, ErrorKind::unsupported);
+        return status.error().message;
     }
     WeightView& view(Role role) { return *layer_.weights().tensors[static_cast<std::size_t>(role)]; }
     RandomLayer layer_{
@@ -308,6 +288,37 @@ TEST_F(CheckRecipe, RefusesTensorsThatGgmlWouldAbortOn) {
     EXPECT_THAT(error_of(recipe_), HasSubstr("geometry"));
 }
 
+TEST_F(CheckRecipe, PortableNamesWhatItDoesNotDefine) {
+    EXPECT_EQ(undefined(), "");
+    const WeightView up = view(Role::up);
+    for (std::uint32_t type :
+         {std::uint32_t{GGML_TYPE_I32}, std::uint32_t{GGML_TYPE_Q8_K}, std::uint32_t{GGML_TYPE_Q2_0}, std::uint32_t{4},
+          std::uint32_t{GGML_TYPE_COUNT}, std::uint32_t{12345}, UINT32_MAX}) {
+        view(Role::up).type = type;
+        EXPECT_THAT(undefined(), testing::AllOf(HasSubstr(role_name(Role::up)), HasSubstr("portable/1"),
+                                                HasSubstr(type_name(type))));
+    }
+    view(Role::up) = up;
+    view(Role::down).type = GGML_TYPE_Q4_K;  // 64 inner columns are no block of 256
+    EXPECT_THAT(undefined(), testing::AllOf(HasSubstr(role_name(Role::down)), HasSubstr("64 columns")));
+}
+
+TEST_F(CheckRecipe, PortableChecksTensorsAsGgmlDoes) {
+    const auto error = [&] { return error_of(recipe_, Arithmetic::portable); };
+    EXPECT_EQ(error(), "");
+    EXPECT_THAT(error_of(Recipe{.activation = Activation::relu_squared}, Arithmetic::portable),
+                HasSubstr("with a gate"));
+    const WeightView up = view(Role::up);
+    view(Role::up).shape[1] = 65;
+    EXPECT_THAT(error(), HasSubstr("shape"));
+    view(Role::up) = up;
+    view(Role::up).data = nullptr;
+    EXPECT_THAT(error(), HasSubstr("outside the file"));
+    view(Role::up) = up;
+    view(Role::down_bias).type = GGML_TYPE_F16;
+    EXPECT_THAT(error(), HasSubstr("instead of F32"));
+}
+
 TEST(ViewWeights, LeavesBytesOutsideTheFileOut) {
     ExpertLayer layer;
     layer.experts = 2;
@@ -324,11 +335,6 @@ TEST(ViewWeights, LeavesBytesOutsideTheFileOut) {
     const std::vector<ByteSpan> cut = {ByteSpan(file).first(287)};
     EXPECT_EQ(view_weights(layer, cut)[Role::up]->data, nullptr);
     EXPECT_EQ(view_weights(layer, {})[Role::up]->data, nullptr);
-}
-
-TEST(Arithmetic, NamesVersionAndInstructionSet) {
-    EXPECT_THAT(ggml_cpu_arithmetic(), testing::MatchesRegex("ggml-cpu/[0-9.]+/[a-z0-9_]+(-[a-z0-9]+)*"));
-    EXPECT_EQ(ggml_cpu_arithmetic(), ggml_cpu_arithmetic());
 }
 
 }  // namespace

@@ -28,19 +28,30 @@ std::vector<Pair> random_pairs(std::mt19937& random, std::uint32_t rows, std::ui
 
 namespace {
 
-// Types whose quantisation searches a grid, for seconds. Their blocks begin with a half-precision scale, and any bits
-// after it are valid.
+// Types whose quantisation searches a grid, for seconds. Any bits of theirs are valid but the half-precision scale.
 bool slow_to_quantise(ggml_type type) {
-    return type == GGML_TYPE_IQ1_S || type == GGML_TYPE_IQ2_XXS || type == GGML_TYPE_IQ2_XS ||
-           type == GGML_TYPE_IQ2_S || type == GGML_TYPE_IQ3_XXS || type == GGML_TYPE_IQ3_S;
+    return type == GGML_TYPE_IQ1_S || type == GGML_TYPE_IQ1_M || type == GGML_TYPE_IQ2_XXS ||
+           type == GGML_TYPE_IQ2_XS || type == GGML_TYPE_IQ2_S || type == GGML_TYPE_IQ3_XXS || type == GGML_TYPE_IQ3_S;
+}
+
+// Blocks begin with their scale; IQ1_M's lies in the upper four bits of its last four 16-bit words.
+void set_scale(ggml_type type, std::span<std::byte> block, ggml_fp16_t scale) {
+    if (type != GGML_TYPE_IQ1_M) {
+        std::memcpy(block.data(), &scale, sizeof scale);
+        return;
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+        std::byte& upper = block[block.size() - 8 + 2 * i + 1];
+        upper = (upper & std::byte{0x0F}) | static_cast<std::byte>((scale >> (4 * i) & 15) << 4);
+    }
 }
 
 void fill_random_blocks(std::mt19937& random, ggml_type type, std::span<std::byte> bytes) {
     const ggml_fp16_t scale = ggml_fp32_to_fp16(0.002F);
     std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
-    for (std::size_t at = 0; at < bytes.size(); at += ggml_type_size(type)) {
-        std::memcpy(bytes.data() + at, &scale, sizeof scale);
-    }
+    const std::size_t size = ggml_type_size(type);
+    for (std::size_t at = 0; at < bytes.size(); at += size)
+        set_scale(type, bytes.subspan(at, size), scale);
 }
 
 }  // namespace
@@ -52,7 +63,7 @@ RandomLayer::RandomLayer(const Recipe& recipe, const LayerShape& shape, std::uin
         add_matrix(Role::gate_up, shape.in_type, shape.hidden, up_width);
     } else {
         add_matrix(Role::up, shape.in_type, shape.hidden, shape.ff);
-        if (recipe.gated) add_matrix(Role::gate, shape.in_type, shape.hidden, shape.ff);
+        if (recipe.gated) add_matrix(Role::gate, shape.gate_type.value_or(shape.in_type), shape.hidden, shape.ff);
     }
     add_matrix(Role::down, shape.down_type, shape.ff, shape.hidden);
     if (recipe.gate_bias) add_floats(Role::gate_bias, shape.ff, -1, 1);

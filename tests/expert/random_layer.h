@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct LayerShape {
     std::uint32_t experts = 4;
     ggml_type in_type = GGML_TYPE_F32;  // of gate and up
     ggml_type down_type = GGML_TYPE_F32;
+    std::optional<ggml_type> gate_type = std::nullopt;  // where it is not up's
 };
 
 class RandomLayer {

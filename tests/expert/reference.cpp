@@ -1,10 +1,12 @@
 #include "expert/reference.h"
 
 #include <ggml-cpu.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 namespace kvasir::test {
 
@@ -60,6 +62,12 @@ double activate(const Recipe& recipe, double gate, double up) {
             break;
     }
     return NAN;
+}
+
+double root_mean_square(std::span<const double> numbers) {
+    const double sum =
+        std::transform_reduce(numbers.begin(), numbers.end(), 0.0, std::plus<>(), [](double x) { return x * x; });
+    return std::sqrt(sum / static_cast<double>(numbers.size()));
 }
 
 // One graph of llama.cpp's.
@@ -208,6 +216,18 @@ std::vector<double> exact_output(const RandomLayer& layer, std::span<const float
     std::vector<double> output = multiply(layer.values(Role::down), expert, ff, hidden, inner);
     scale_and_bias(output, layer, expert, recipe.down_scale, Role::down_scale, recipe.down_bias, Role::down_bias);
     return output;
+}
+
+void expect_close(const RandomLayer& layer, std::span<const float> rows, std::span<const Pair> pairs,
+                  std::span<const float> out, double tolerance) {
+    const std::size_t hidden = layer.weights().hidden;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const std::vector<double> exact =
+            exact_output(layer, rows.subspan(pairs[i].row * hidden, hidden), pairs[i].expert);
+        const double allowed = tolerance * root_mean_square(exact);
+        for (std::size_t c = 0; c < hidden; ++c)
+            ASSERT_NEAR(out[i * hidden + c], exact[c], allowed) << "pair " << i;
+    }
 }
 
 std::vector<float> llama_graph_output(const RandomLayer& layer, std::span<const float> rows,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 namespace kvasir {
@@ -42,11 +43,17 @@ class Maker {
         }
         return pieces;
     }
-    std::vector<float> floats(std::size_t count) {
-        std::vector<float> values(count);
-        for (float& value : values)
-            value = std::bit_cast<float>(any<std::uint32_t>());
+    // Rows of any bits: what a row means is no concern of these messages.
+    ByteVector bytes(std::size_t count) {
+        ByteVector values(count);
+        for (std::byte& value : values)
+            value = any<std::byte>();
         return values;
+    }
+    // A number of columns that rows of this encoding can have.
+    std::uint32_t width(RowEncoding encoding) {
+        const std::uint64_t block = encoding == RowEncoding::q8x256 ? 256 : encoding == RowEncoding::q8x32 ? 32 : 1;
+        return static_cast<std::uint32_t>(block * number(1, std::max<std::uint64_t>(3, 300 / block)));
     }
     Hello hello() {
         Hello hello;
@@ -85,14 +92,18 @@ Recipe some_recipe() {
     return recipe;
 }
 
+constexpr std::array kActivationEncodings = {RowEncoding::f32, RowEncoding::q8x256, RowEncoding::q8x32};
+constexpr std::array kResultEncodings = {RowEncoding::f32, RowEncoding::i16x256};
+
 // A compute message and the memory behind it.
 struct OwnedCompute {
-    std::vector<float> rows;
+    ByteVector rows;
     std::vector<Pair> pairs;
     Compute message;
 
-    OwnedCompute(Maker& make, std::uint32_t hidden, std::uint32_t row_count, std::uint32_t pair_count) {
-        rows = make.floats(std::size_t{hidden} * row_count);
+    OwnedCompute(Maker& make, std::uint32_t hidden, std::uint32_t row_count, std::uint32_t pair_count,
+                 RowEncoding encoding = RowEncoding::f32) {
+        rows = make.bytes(row_bytes(encoding, hidden) * row_count);
         for (std::uint32_t i = 0; i < pair_count; ++i) {
             pairs.push_back({static_cast<std::uint32_t>(make.number(0, row_count - 1)),
                              static_cast<std::uint32_t>(make.number(0, 511))});
@@ -101,6 +112,7 @@ struct OwnedCompute {
         message.layer = static_cast<std::uint32_t>(make.number(0, 1000));
         message.hidden = hidden;
         message.recipe = some_recipe();
+        message.encoding = encoding;
         message.rows = rows;
         message.pairs = pairs;
     }
@@ -180,9 +192,9 @@ TEST(MessagesTest, WelcomeComesBack) {
 TEST(MessagesTest, ComputeComesBackBitForBit) {
     Maker make;
     for (int i = 0; i < 100; ++i) {
-        OwnedCompute sent(make, static_cast<std::uint32_t>(make.number(1, 70)),
-                          static_cast<std::uint32_t>(make.number(1, 9)),
-                          static_cast<std::uint32_t>(make.number(1, 40)));
+        const RowEncoding encoding = kActivationEncodings[make.number(0, kActivationEncodings.size() - 1)];
+        OwnedCompute sent(make, make.width(encoding), static_cast<std::uint32_t>(make.number(1, 9)),
+                          static_cast<std::uint32_t>(make.number(1, 40)), encoding);
         ByteVector payload = encode(sent.message);
         Result<Compute> got = decode_compute(payload);
         ASSERT_TRUE(got.has_value()) << got.error().message;
@@ -191,8 +203,9 @@ TEST(MessagesTest, ComputeComesBackBitForBit) {
         EXPECT_EQ(got->hidden, sent.message.hidden);
         EXPECT_EQ(got->recipe, sent.message.recipe);
         EXPECT_TRUE(std::equal(got->pairs.begin(), got->pairs.end(), sent.pairs.begin(), sent.pairs.end()));
-        ASSERT_EQ(got->rows.size(), sent.rows.size());
-        EXPECT_EQ(std::memcmp(got->rows.data(), sent.rows.data(), got->rows.size_bytes()), 0);
+        EXPECT_EQ(got->encoding, encoding);
+        EXPECT_TRUE(std::ranges::equal(got->rows, sent.rows));
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(got->rows.data()) % alignof(float), 0U);
     }
 }
 
@@ -200,10 +213,11 @@ TEST(MessagesTest, ResultComesBackBitForBit) {
     Maker make;
     for (int i = 0; i < 100; ++i) {
         ComputeResult sent;
-        sent.hidden = static_cast<std::uint32_t>(make.number(1, 70));
+        sent.encoding = kResultEncodings[make.number(0, kResultEncodings.size() - 1)];
+        sent.hidden = make.width(sent.encoding);
         sent.queued_us = make.any<std::uint32_t>();
         sent.compute_us = make.any<std::uint32_t>();
-        std::vector<float> rows = make.floats(sent.hidden * make.number(0, 9));
+        const ByteVector rows = make.bytes(row_bytes(sent.encoding, sent.hidden) * make.number(0, 9));
         sent.rows = rows;
         ByteVector payload = encode(sent);
         Result<ComputeResult> got = decode_result(payload);
@@ -211,24 +225,28 @@ TEST(MessagesTest, ResultComesBackBitForBit) {
         EXPECT_EQ(got->hidden, sent.hidden);
         EXPECT_EQ(got->queued_us, sent.queued_us);
         EXPECT_EQ(got->compute_us, sent.compute_us);
-        ASSERT_EQ(got->rows.size(), rows.size());
-        EXPECT_TRUE(std::ranges::equal(std::as_bytes(got->rows), std::as_bytes(std::span(rows))));
+        EXPECT_EQ(got->encoding, sent.encoding);
+        EXPECT_TRUE(std::ranges::equal(got->rows, rows));
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(got->rows.data()) % alignof(float), 0U);
     }
 }
 
 TEST(MessagesTest, ResultBufferIsTheEncodedResult) {
     Maker make;
-    std::vector<float> rows = make.floats(3 * 17);
-    ResultBuffer buffer = make_result_buffer(3, 17);
-    ASSERT_EQ(buffer.rows.size(), rows.size());
-    std::copy(rows.begin(), rows.end(), buffer.rows.begin());
-    set_result_times(buffer, 12, 345);
-    ComputeResult same;
-    same.hidden = 17;
-    same.queued_us = 12;
-    same.compute_us = 345;
-    same.rows = rows;
-    EXPECT_EQ(buffer.payload, encode(same));
+    for (RowEncoding encoding : kResultEncodings) {
+        const ByteVector rows = make.bytes(3 * row_bytes(encoding, 17));
+        ResultBuffer buffer = make_result_buffer(3, 17, encoding);
+        ASSERT_EQ(buffer.rows.size(), rows.size());
+        std::ranges::copy(rows, buffer.rows.begin());
+        set_result_times(buffer, 12, 345);
+        ComputeResult same;
+        same.hidden = 17;
+        same.encoding = encoding;
+        same.queued_us = 12;
+        same.compute_us = 345;
+        same.rows = rows;
+        EXPECT_EQ(buffer.payload, encode(same));
+    }
 }
 
 TEST(MessagesTest, SmallMessagesComeBack) {
@@ -260,11 +278,16 @@ TEST(MessagesTest, EveryTruncationIsRefused) {
     expect_exact_length(encode(make.welcome()), decode_welcome);
     OwnedCompute compute(make, 5, 3, 7);
     expect_exact_length(encode(compute.message), decode_compute);
-    std::vector<float> rows = make.floats(12);
-    ComputeResult result;
-    result.hidden = 4;
-    result.rows = rows;
-    expect_exact_length(encode(result), decode_result);
+    OwnedCompute narrow(make, 32, 2, 3, RowEncoding::q8x32);
+    expect_exact_length(encode(narrow.message), decode_compute);
+    for (RowEncoding encoding : kResultEncodings) {
+        const ByteVector rows = make.bytes(3 * row_bytes(encoding, 4));
+        ComputeResult result;
+        result.hidden = 4;
+        result.encoding = encoding;
+        result.rows = rows;
+        expect_exact_length(encode(result), decode_result);
+    }
     expect_exact_length(encode(WireError{WireErrorCode::epoch, "text"}), decode_error);
     expect_exact_length(encode(Pong{1, 2}), decode_pong);
     expect_exact_length(encode(Update{3, {{1, 2, 3}, {4, 5, 6}}}), decode_update);
@@ -274,16 +297,18 @@ TEST(MessagesTest, DamageIsSurvived) {
     Maker make;
     expect_survives_damage(encode(make.hello()), decode_hello);
     expect_survives_damage(encode(make.welcome()), decode_welcome);
-    OwnedCompute compute(make, 5, 3, 7);
-    expect_survives_damage(encode(compute.message), [](const ByteVector& payload) {
-        Result<Compute> decoded = decode_compute(payload);
-        if (!decoded) return decoded;
-        // Whatever is accepted can be indexed without further checks.
-        std::size_t count = decoded->rows.size() / decoded->hidden;
-        for (const Pair& pair : decoded->pairs)
-            EXPECT_LT(pair.row, count);
-        return decoded;
-    });
+    for (RowEncoding encoding : kActivationEncodings) {
+        OwnedCompute compute(make, encoding == RowEncoding::f32 ? 5 : 256, 3, 7, encoding);
+        expect_survives_damage(encode(compute.message), [](const ByteVector& payload) {
+            Result<Compute> decoded = decode_compute(payload);
+            if (!decoded) return decoded;
+            // Whatever is accepted can be indexed without further checks.
+            std::size_t count = decoded->rows.size() / row_bytes(decoded->encoding, decoded->hidden);
+            for (const Pair& pair : decoded->pairs)
+                EXPECT_LT(pair.row, count);
+            return decoded;
+        });
+    }
     expect_survives_damage(encode(Update{3, make.pieces()}), decode_update);
 }
 
@@ -306,7 +331,10 @@ TEST(MessagesTest, ComputeChecksEveryCountAndIndex) {
     EXPECT_THAT(with(36, 0), HasSubstr("0 pairs"));
     EXPECT_THAT(with(36, 8), HasSubstr("8 pairs"));
     EXPECT_THAT(with(36, 0xFFFFFFFF), HasSubstr("4294967295 pairs"));
-    EXPECT_THAT(with(40, 1), HasSubstr("encoding 1"));
+    EXPECT_THAT(with(40, 1), HasSubstr("encoding 1 has no rows of 5 columns"));
+    EXPECT_THAT(with(40, 2), HasSubstr("encoding 2 has no rows of 5 columns"));
+    EXPECT_THAT(with(40, 3), HasSubstr("encoding 3 is unknown")) << "that is for results";
+    EXPECT_THAT(with(40, 4), HasSubstr("encoding 4 is unknown"));
     EXPECT_THAT(with(44, 1), HasSubstr("reserved"));
     std::size_t pairs = good.size() - 7 * sizeof(Pair);
     EXPECT_THAT(with(pairs, 3), HasSubstr("row 3"));
@@ -314,10 +342,33 @@ TEST(MessagesTest, ComputeChecksEveryCountAndIndex) {
     EXPECT_NE(with(16, 0xFFFFFFFE), "accepted");  // no such activation
 }
 
+TEST(MessagesTest, ComputesRowsAddUpInTheirEncoding) {
+    Maker make;
+    for (RowEncoding encoding : {RowEncoding::q8x256, RowEncoding::q8x32}) {
+        OwnedCompute compute(make, 512, 3, 7, encoding);
+        const ByteVector good = encode(compute.message);
+        EXPECT_EQ(good.size(), 48 + 3 * row_bytes(encoding, 512) + 7 * sizeof(Pair));
+        auto with = [&](std::size_t offset, std::uint32_t value) {
+            ByteVector bad = good;
+            put(bad, offset, value);
+            return refusal(decode_compute(bad));
+        };
+        EXPECT_THAT(with(12, 768), HasSubstr("3 rows of 768 columns"));
+        EXPECT_THAT(with(12, 511), HasSubstr("no rows of 511 columns"));
+        EXPECT_THAT(with(32, 2), HasSubstr("2 rows of 512 columns"));
+        EXPECT_THAT(with(36, 8), HasSubstr("8 pairs need"));
+        for (std::uint32_t other : {0, 1, 2}) {  // bytes of one encoding are none of another
+            if (other != static_cast<std::uint32_t>(encoding)) {
+                EXPECT_THAT(with(40, other), HasSubstr("bytes"));
+            }
+        }
+    }
+}
+
 TEST(MessagesTest, ComputeWhoseAnswerFitsNoFrameIsRefused) {
     // 1 row of 1 MiB columns, 300 pairs: 4 MiB ask for 1.2 GiB.
     Maker make;
-    std::vector<float> row(1 << 20);
+    const ByteVector row(sizeof(float) << 20);
     std::vector<Pair> pairs(300);
     Compute compute;
     compute.epoch = 1;
@@ -329,7 +380,7 @@ TEST(MessagesTest, ComputeWhoseAnswerFitsNoFrameIsRefused) {
 }
 
 TEST(MessagesTest, ResultChecksItsCounts) {
-    std::vector<float> rows(12);
+    const ByteVector rows(12 * sizeof(float));
     ComputeResult result;
     result.hidden = 4;
     result.rows = rows;
@@ -344,7 +395,30 @@ TEST(MessagesTest, ResultChecksItsCounts) {
     EXPECT_THAT(with(4, 2), HasSubstr("2 rows"));
     EXPECT_THAT(with(4, 0xFFFFFFFF), HasSubstr("4294967295 rows"));
     EXPECT_THAT(with(16, 9), HasSubstr("encoding 9"));
+    EXPECT_THAT(with(16, 1), HasSubstr("encoding 1 is unknown")) << "that is for activations";
+    EXPECT_THAT(with(16, 2), HasSubstr("encoding 2 is unknown"));
+    EXPECT_THAT(with(16, 3), HasSubstr("3 rows of 4 columns need 30 bytes, 48 are there"));
     EXPECT_THAT(with(28, 9), HasSubstr("reserved"));
+}
+
+TEST(MessagesTest, ResultsRowsAddUpInTheirEncoding) {
+    const ByteVector rows(2 * row_bytes(RowEncoding::i16x256, 257));  // two exponents each
+    ComputeResult result;
+    result.hidden = 257;
+    result.encoding = RowEncoding::i16x256;
+    result.rows = rows;
+    const ByteVector good = encode(result);
+    EXPECT_EQ(good.size(), 32 + 2 * (2 * 257 + 2 * 2));
+    ASSERT_TRUE(decode_result(good));
+    auto with = [&](std::size_t offset, std::uint32_t value) {
+        ByteVector bad = good;
+        put(bad, offset, value);
+        return refusal(decode_result(bad));
+    };
+    EXPECT_THAT(with(0, 256), HasSubstr("2 rows of 256 columns need 1028 bytes, 1036 are there"));
+    EXPECT_THAT(with(0, 258), HasSubstr("1040 bytes"));
+    EXPECT_THAT(with(4, 3), HasSubstr("3 rows"));
+    EXPECT_THAT(with(16, 0), HasSubstr("2056 bytes"));
 }
 
 TEST(MessagesTest, HelloChecksItsFields) {

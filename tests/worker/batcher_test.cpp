@@ -117,6 +117,47 @@ TEST_F(BatcherTest, RecipesAreNotMixed) {
     EXPECT_EQ(batcher->stats().batches, 3U);
 }
 
+TEST_F(BatcherTest, ArithmeticsAreNotMixed) {
+    Blocker blocker;
+    auto batcher = make_blocked_batcher(blocker);
+    std::vector<Question> questions;
+    std::vector<std::future<Answer>> futures;
+    for (int i = 0; i < 3; ++i) {
+        const Question asked = ask(2, 2, 3);
+        for (const Question& question : {asked, portable(asked)}) {
+            auto [job, future] = future_job(question);
+            ASSERT_TRUE(batcher->submit(job));
+            questions.push_back(question);
+            futures.push_back(std::move(future));
+        }
+    }
+    blocker.release();
+    for (std::size_t i = 0; i < questions.size(); ++i)
+        expect_answer(futures[i], questions[i]);
+    EXPECT_EQ(batcher->stats().batches, 3U);  // the blocker, ggml-cpu, portable
+}
+
+// Quantised rows of several jobs, of pairs in several pieces.
+TEST_F(BatcherTest, ComputesQuantisedRowsTogether) {
+    const PieceStore store = open_store(
+        {write_slice_of(model_, "c.gguf", {{0, 0, 8}, {4, 0, 3}}), write_slice_of(model_, "d.gguf", {{4, 3, 5}})});
+    Blocker blocker;
+    auto batcher = make_blocked_batcher(blocker);
+    std::vector<Question> questions;
+    std::vector<std::future<Answer>> futures;
+    for (std::uint32_t rows : {3, 1, 7}) {
+        questions.push_back(portable(ask(4, rows, 6)));
+        auto promise = std::make_shared<std::promise<Answer>>();
+        futures.push_back(promise->get_future());
+        ASSERT_TRUE(batcher->submit(
+            make_job(store, questions.back(), [promise](Answer answer) { promise->set_value(std::move(answer)); })));
+    }
+    blocker.release();
+    for (std::size_t i = 0; i < questions.size(); ++i)
+        expect_answer(futures[i], questions[i]);
+    EXPECT_EQ(batcher->stats().batches, 2U);
+}
+
 TEST_F(BatcherTest, BoundsABatchsMemory) {
     Blocker blocker;
     auto batcher = make_blocked_batcher(blocker, {.batch_bytes = 2 * 6 * kHidden * sizeof(float)});

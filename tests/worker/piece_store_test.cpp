@@ -46,7 +46,7 @@ TEST_F(PieceStoreTest, HoldsTheModelsBytes) {
 }
 
 TEST_F(PieceStoreTest, ServesAWholePublishedModel) {
-    EXPECT_EQ(open_store({model_}).expert_count(), 16U);
+    EXPECT_EQ(open_store({model_}).expert_count(), 24U);
 }
 
 TEST_F(PieceStoreTest, RefusesSlicesOfDifferentModels) {

@@ -34,10 +34,10 @@ class Client {
     Frame next() { return inbox_->next().value_or(Frame{}); }
     Error wait_closed() { return inbox_->wait_closed(); }
 
-    Welcome greet(const Digest& model) {
+    Welcome greet(const Digest& model, Arithmetic arithmetic = Arithmetic::ggml_cpu) {
         Hello hello;
         hello.build = "backbone under test";
-        hello.arithmetics = {ggml_cpu_arithmetic()};
+        hello.arithmetics = {wire_name(arithmetic)};
         hello.model_id = model;
         hello.payload_limit = kPayloadLimit;
         send(FrameType::hello, 0, encode(hello));
@@ -48,7 +48,7 @@ class Client {
     void ask(std::uint64_t request, const Question& question) {
         send(FrameType::compute, request, encode(question.compute()));
     }
-    std::vector<float> result(std::uint64_t request) {
+    ByteVector result(std::uint64_t request) {
         const Frame frame = next();
         EXPECT_EQ(frame.type, FrameType::result);
         EXPECT_EQ(frame.request, request);
@@ -83,7 +83,7 @@ class ServerTest : public WorkerTest {
         server_ = std::move(*server);
     }
     void serve() {
-        EXPECT_TRUE(server_->serve(open_store({write_slice_of(model_, "a.gguf", {{0, 0, 5}, {2, 0, 8}}),
+        EXPECT_TRUE(server_->serve(open_store({write_slice_of(model_, "a.gguf", {{0, 0, 5}, {2, 0, 8}, {4, 0, 8}}),
                                                write_slice_of(model_, "b.gguf", {{0, 4, 3}})})));
     }
     Result<ConnectionPtr> connect_as(const std::shared_ptr<const Identity>& identity) {
@@ -109,7 +109,7 @@ TEST_F(ServerTest, ServesTheEnginesBytes) {
     serve();
     auto client = connect_client();
     const Welcome welcome = client->greet(server_->store().model_id());
-    EXPECT_THAT(welcome.pieces, ::testing::ElementsAre(Piece{0, 0, 7}, Piece{2, 0, 8}));
+    EXPECT_THAT(welcome.pieces, ::testing::ElementsAre(Piece{0, 0, 7}, Piece{2, 0, 8}, Piece{4, 0, 8}));
     EXPECT_EQ(welcome.epoch, kEpoch);
     EXPECT_GE(welcome.window, 1U);
     for (std::uint32_t layer : {0, 2}) {
@@ -163,7 +163,7 @@ TEST_F(ServerTest, AnotherModelsBackboneIsToldSo) {
     serve();
     auto client = connect_client();
     Hello hello;
-    hello.arithmetics = {ggml_cpu_arithmetic()};
+    hello.arithmetics = {wire_name(Arithmetic::ggml_cpu)};
     hello.payload_limit = kPayloadLimit;
     client->send(FrameType::hello, 0, encode(hello));
     const WireError error = client->error(0);
@@ -172,21 +172,24 @@ TEST_F(ServerTest, AnotherModelsBackboneIsToldSo) {
     client->wait_closed();
 }
 
+// … whatever they compute in.
 TEST_F(ServerTest, ServesSeveralBackbonesAtOnce) {
     serve();
-    constexpr int kClients = 3;
+    constexpr int kClients = 4;
     constexpr std::uint64_t kRequests = 20;
     std::vector<std::vector<Question>> questions(kClients);
-    for (auto& own : questions) {
-        for (std::uint64_t i = 0; i < kRequests; ++i)
-            own.push_back(ask(i % 2 == 0 ? 0 : 2, 1 + i % 5, 3, 0, 7));
+    for (int c = 0; c < kClients; ++c) {
+        for (std::uint64_t i = 0; i < kRequests; ++i) {
+            const Question asked = ask(2 * (i % 3), 1 + i % 5, 3, 0, 7);
+            questions[static_cast<std::size_t>(c)].push_back(c % 2 == 0 ? asked : portable(asked));
+        }
     }
     std::vector<std::future<void>> clients;
     for (int c = 0; c < kClients; ++c) {
         clients.push_back(std::async(std::launch::async, [&, c] {
             auto client = connect_client();
-            client->greet(server_->store().model_id());
             const std::vector<Question>& own = questions[static_cast<std::size_t>(c)];
+            client->greet(server_->store().model_id(), own.front().arithmetic);
             for (std::uint64_t i = 0; i < kRequests; ++i) {
                 client->ask(i + 1, own[i]);
                 EXPECT_TRUE(same_bits(client->result(i + 1), answer(own[i])));

@@ -86,7 +86,6 @@ class SessionTest : public WorkerTest {
         context_.batcher = batcher_.get();
         context_.refusals = &refusals_;
         context_.build = "worker under test";
-        context_.arithmetic = "test/1";
         context_.threads = 3;
         context_.window = 2;
         context_.payload_limit = 100'000;
@@ -100,16 +99,16 @@ class SessionTest : public WorkerTest {
         connection_->lose();
     }
 
-    Hello hello() const {
+    Hello hello(Arithmetic arithmetic = Arithmetic::ggml_cpu) const {
         Hello hello;
         hello.build = "backbone under test";
-        hello.arithmetics = {"other/1", "test/1"};
+        hello.arithmetics = {"other/1", wire_name(arithmetic)};
         hello.model_id = store_.model_id();
         hello.payload_limit = kPayloadLimit;
         return hello;
     }
-    void greet() {
-        connection_->deliver(FrameType::hello, 0, encode(hello()));
+    void greet(Arithmetic arithmetic = Arithmetic::ggml_cpu) {
+        connection_->deliver(FrameType::hello, 0, encode(hello(arithmetic)));
         EXPECT_EQ(connection_->next().type, FrameType::welcome);
     }
     WireError next_error(std::uint64_t request) {
@@ -119,11 +118,15 @@ class SessionTest : public WorkerTest {
         return decode_error(frame.payload).value_or(WireError{});
     }
     void expect_result(std::uint64_t request, const Question& question) {
-        const Frame frame = connection_->next();
+        expect_result(*connection_, request, question);
+    }
+    void expect_result(FakeConnection& connection, std::uint64_t request, const Question& question) {
+        const Frame frame = connection.next();
         ASSERT_EQ(frame.type, FrameType::result);
         EXPECT_EQ(frame.request, request);
         const auto result = decode_result(frame.payload);
         ASSERT_TRUE(result);
+        EXPECT_EQ(result->encoding, output_encoding(question.arithmetic));
         EXPECT_TRUE(same_bits(result->rows, answer(question)));
     }
     // What `question` is answered with as a request of a greeted backbone.
@@ -146,7 +149,7 @@ class SessionTest : public WorkerTest {
         if (std::exchange(blocked_, false)) released_.set_value();
     }
 
-    const PieceStore store_ = open_store({write_slice_of(model_, "a.gguf", {{0, 0, 6}, {2, 2, 3}})});
+    const PieceStore store_ = open_store({write_slice_of(model_, "a.gguf", {{0, 0, 6}, {2, 2, 3}, {4, 0, 8}})});
     std::unique_ptr<Batcher> batcher_;
     LogThrottle refusals_;
     SessionContext context_;
@@ -165,7 +168,7 @@ TEST_F(SessionTest, WelcomesABackbone) {
     ASSERT_EQ(frame.type, FrameType::welcome);
     const auto welcome = decode_welcome(frame.payload);
     ASSERT_TRUE(welcome) << welcome.error().message;
-    EXPECT_EQ(welcome->arithmetic, "test/1");
+    EXPECT_EQ(welcome->arithmetic, wire_name(Arithmetic::ggml_cpu));
     EXPECT_EQ(welcome->model_id, store_.model_id());
     EXPECT_EQ(welcome->epoch, kEpoch);
     EXPECT_EQ(welcome->pieces, store_.pieces());
@@ -195,6 +198,8 @@ TEST_F(SessionTest, RefusesAStrangersHelloByField) {
     arithmetic.arithmetics = {"other/1", "other/2"};
     EXPECT_EQ(refused(arithmetic).code, WireErrorCode::arithmetic);
     EXPECT_THAT(refused(arithmetic).text, HasSubstr("other/1, other/2"));
+    for (Arithmetic known : known_arithmetics())
+        EXPECT_THAT(refused(arithmetic).text, HasSubstr(wire_name(known)));
     Hello model = hello();
     model.model_id[0] ^= std::byte{1};
     EXPECT_EQ(refused(model).code, WireErrorCode::model);
@@ -224,6 +229,98 @@ TEST_F(SessionTest, ComputesWhatItHolds) {
     const Question offset = ask(2, 2, 3, 2, 3);
     connection_->deliver(FrameType::compute, 2, encode(offset.compute()));
     expect_result(2, offset);
+}
+
+TEST_F(SessionTest, TakesTheFirstArithmeticItKnows) {
+    const std::string portable = wire_name(Arithmetic::portable);
+    const std::string ggml = wire_name(Arithmetic::ggml_cpu);
+    const auto agreed = [&](std::vector<std::string> arithmetics) {
+        auto connection = std::make_shared<FakeConnection>();
+        auto session = std::make_shared<Session>(connection, context_);
+        session->start(nullptr);
+        Hello offered = hello();
+        offered.arithmetics = std::move(arithmetics);
+        connection->deliver(FrameType::hello, 0, encode(offered));
+        const auto welcome = decode_welcome(connection->next().payload);
+        connection->lose();
+        return welcome ? welcome->arithmetic : welcome.error().message;
+    };
+    EXPECT_EQ(agreed({"portable/2", portable, ggml}), portable);
+    EXPECT_EQ(agreed({"portable/2", ggml, portable}), ggml);
+    EXPECT_EQ(agreed({ggml}), ggml);
+    EXPECT_EQ(agreed({portable}), portable);
+}
+
+TEST_F(SessionTest, ComputesInPortable) {
+    greet(Arithmetic::portable);
+    const Question floats = portable(ask(0, 3, 2, 0, 6));
+    connection_->deliver(FrameType::compute, 1, encode(floats.compute()));
+    expect_result(1, floats);
+    const Question quantised = portable(ask(4, 5, 3));
+    ASSERT_EQ(quantised.rows.size(), 5 * 2 * 36U);
+    connection_->deliver(FrameType::compute, 2, encode(quantised.compute()));
+    expect_result(2, quantised);
+}
+
+TEST_F(SessionTest, RefusesRowsThatAreNotEncodedAsTheWeightsTakeThem) {
+    greet(Arithmetic::portable);
+    Question question = portable(ask(4, 2, 2));
+    question.encoding = RowEncoding::f32;
+    question.rows = ask(4, 2, 2).rows;
+    EXPECT_EQ(refusal_of(question).code, WireErrorCode::bad_request);
+    EXPECT_THAT(refusal_of(question).text, HasSubstr("row encoding 0 is not what its weights take in portable"));
+    question = portable(ask(4, 2, 2, 0, 6));
+    question.layer = 0;
+    EXPECT_THAT(refusal_of(question).text, HasSubstr("layer 0: row encoding 2"));
+    // One that such rows cannot have, and some that no activations have, which a newer backbone might use.
+    ByteVector request = encode(portable(ask(4, 2, 2)).compute());
+    for (auto [encoding, code] : {std::pair(1, WireErrorCode::bad_request), std::pair(3, WireErrorCode::recipe),
+                                  std::pair(4, WireErrorCode::recipe), std::pair(255, WireErrorCode::recipe)}) {
+        request[40] = static_cast<std::byte>(encoding);
+        connection_->deliver(FrameType::compute, 50, request);
+        EXPECT_EQ(next_error(50).code, code) << encoding;
+    }
+    EXPECT_FALSE(connection_->closed());
+    question = portable(ask(4, 2, 2));
+    connection_->deliver(FrameType::compute, 51, encode(question.compute()));
+    expect_result(51, question);
+}
+
+TEST_F(SessionTest, InGgmlsArithmeticRowsTravelAsTheyAre) {
+    greet();
+    EXPECT_EQ(refusal_of(portable(ask(4, 2, 2))).code, WireErrorCode::bad_request);
+    const Question question = ask(4, 2, 2);
+    connection_->deliver(FrameType::compute, 1, encode(question.compute()));
+    expect_result(1, question);
+}
+
+TEST_F(SessionTest, AnAnswersLimitIsThatOfItsEncoding) {
+    greet(Arithmetic::portable);
+    const Question question = portable(ask(4, 200, 3));  // 600 rows of 130 bytes; as f32 they would be 256
+    connection_->deliver(FrameType::compute, 1, encode(question.compute()));
+    expect_result(1, question);
+    const Question larger = portable(ask(4, 200, 5));
+    EXPECT_EQ(refusal_of(larger).code, WireErrorCode::too_large);
+}
+
+TEST_F(SessionTest, ServesTwoArithmeticsAtOnce) {
+    greet(Arithmetic::portable);
+    auto other = std::make_shared<FakeConnection>();
+    auto session = std::make_shared<Session>(other, context_);
+    session->start(nullptr);
+    other->deliver(FrameType::hello, 0, encode(hello(Arithmetic::ggml_cpu)));
+    EXPECT_EQ(other->next().type, FrameType::welcome);
+    block();
+    const Question asked = ask(0, 3, 2, 0, 6);
+    const Question in_portable = portable(asked);
+    connection_->deliver(FrameType::compute, 1, encode(in_portable.compute()));
+    other->deliver(FrameType::compute, 1, encode(asked.compute()));
+    EXPECT_EQ(batcher_->waiting(), 2U);
+    release();
+    expect_result(1, in_portable);
+    expect_result(*other, 1, asked);
+    EXPECT_EQ(batcher_->stats().batches, 3U);  // what blocked, and one each
+    other->lose();
 }
 
 TEST_F(SessionTest, NothingIsComputedBeforeHello) {

@@ -4,8 +4,8 @@
 #include <gguf.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace kvasir::worker_test {
 
@@ -21,11 +21,17 @@ struct FreeGgml {
 };
 
 void add_random(ggml_context* context, gguf_context* file, std::mt19937& random, const std::string& name,
-                std::array<std::int64_t, 3> shape) {
-    ggml_tensor* tensor = ggml_new_tensor_3d(context, GGML_TYPE_F32, shape[0], shape[1], shape[2]);
+                ggml_type type, std::array<std::int64_t, 3> shape) {
+    ggml_tensor* tensor = ggml_new_tensor_3d(context, type, shape[0], shape[1], shape[2]);
     ggml_set_name(tensor, name.c_str());
     std::uniform_real_distribution<float> weight(-0.5F, 0.5F);
-    std::generate_n(static_cast<float*>(tensor->data), ggml_nelements(tensor), [&] { return weight(random); });
+    std::vector<float> weights(static_cast<std::size_t>(ggml_nelements(tensor)));
+    std::ranges::generate(weights, [&] { return weight(random); });
+    if (type == GGML_TYPE_F32) {
+        std::ranges::copy(weights, static_cast<float*>(tensor->data));
+    } else {
+        ggml_quantize_chunk(type, weights.data(), tensor->data, 0, ggml_nrows(tensor), shape[0], nullptr);
+    }
     gguf_add_tensor(file, tensor);
 }
 
@@ -44,6 +50,7 @@ Compute Question::compute() const {
     compute.layer = layer;
     compute.hidden = hidden;
     compute.recipe = recipe;
+    compute.encoding = encoding;
     compute.pairs = pairs;
     compute.rows = rows;
     return compute;
@@ -61,16 +68,17 @@ std::filesystem::path WorkerTest::write_model(std::string_view name, std::uint32
     };
     gguf_set_val_str(file.get(), "general.architecture", kArchitecture);
     gguf_set_val_str(file.get(), "general.name", "tiny");
-    number("block_count", 3);
+    number("block_count", 5);
     number("embedding_length", kHidden);
     number("expert_count", kExperts);
     number("expert_used_count", 2);
     number("expert_feed_forward_length", kFf);
-    for (int layer : {0, 2}) {
+    for (int layer : {0, 2, 4}) {
+        const ggml_type type = layer == 4 ? GGML_TYPE_Q8_0 : GGML_TYPE_F32;
         const auto block = [&](const char* tensor) { return fmt::format("blk.{}.ffn_{}_exps.weight", layer, tensor); };
-        add_random(context.get(), file.get(), random, block("gate"), {kHidden, kFf, kExperts});
-        add_random(context.get(), file.get(), random, block("up"), {kHidden, kFf, kExperts});
-        add_random(context.get(), file.get(), random, block("down"), {kFf, kHidden, kExperts});
+        add_random(context.get(), file.get(), random, block("gate"), type, {kHidden, kFf, kExperts});
+        add_random(context.get(), file.get(), random, block("up"), type, {kHidden, kFf, kExperts});
+        add_random(context.get(), file.get(), random, block("down"), GGML_TYPE_F32, {kFf, kHidden, kExperts});
     }
     std::filesystem::path out = path(name);
     if (!gguf_write_to_file(file.get(), out.c_str(), false)) throw std::runtime_error("cannot write " + out.string());
@@ -101,8 +109,9 @@ Question WorkerTest::ask(std::uint32_t layer, std::uint32_t rows, std::uint32_t 
     Question question;
     question.layer = layer;
     std::uniform_real_distribution<float> number(-1, 1);
-    question.rows.resize(std::size_t{rows} * kHidden);
-    std::ranges::generate(question.rows, [&] { return number(random_); });
+    std::vector<float> numbers(std::size_t{rows} * kHidden);
+    std::ranges::generate(numbers, [&] { return number(random_); });
+    question.rows.assign(std::as_bytes(std::span(numbers)).begin(), std::as_bytes(std::span(numbers)).end());
     std::vector<std::uint32_t> experts(count);
     std::iota(experts.begin(), experts.end(), first);
     for (std::uint32_t row = 0; row < rows; ++row) {
@@ -113,13 +122,25 @@ Question WorkerTest::ask(std::uint32_t layer, std::uint32_t rows, std::uint32_t 
     return question;
 }
 
-std::vector<float> WorkerTest::answer(const Question& question) const {
+Question WorkerTest::portable(Question question) {
+    question.arithmetic = Arithmetic::portable;
+    if (question.layer != 4) return question;
+    question.encoding = RowEncoding::q8x32;
+    const std::size_t count = question.rows.size() / sizeof(float);
+    const ByteVector rows = std::exchange(
+        question.rows, ByteVector(count / question.hidden * row_bytes(question.encoding, question.hidden)));
+    encode_rows(question.encoding, question.hidden, {reinterpret_cast<const float*>(rows.data()), count},
+                question.rows);
+    return question;
+}
+
+ByteVector WorkerTest::answer(const Question& question) const {
     select_exact_kernels();
     const PieceStore whole = open_store({model_});
     const PieceStore::Place place = whole.find(question.layer, 0).value();
-    std::vector<float> out(question.outputs());
-    Status status =
-        must(Engine::create(1))->compute(place.held->weights, question.recipe, question.rows, question.pairs, out);
+    ByteVector out(question.pairs.size() * row_bytes(output_encoding(question.arithmetic), question.hidden));
+    Status status = must(Engine::create(question.arithmetic, 1))
+                        ->compute(place.held->weights, question.recipe, question.rows, question.pairs, out);
     if (!status) throw std::runtime_error(status.error().message);
     return out;
 }
@@ -127,6 +148,7 @@ std::vector<float> WorkerTest::answer(const Question& question) const {
 JobPtr WorkerTest::make_job(const PieceStore& store, const Question& question,
                             std::function<void(Result<ResultBuffer>)> done) const {
     auto job = std::make_shared<Job>();
+    job->arithmetic = question.arithmetic;
     job->payload = encode(question.compute());
     job->compute = must(decode_compute(job->payload));
     for (std::uint32_t i = 0; i < question.pairs.size(); ++i) {
@@ -140,13 +162,13 @@ JobPtr WorkerTest::make_job(const PieceStore& store, const Question& question,
     return job;
 }
 
-testing::AssertionResult same_bits(std::span<const float> left, std::span<const float> right) {
+testing::AssertionResult same_bits(ByteSpan left, ByteSpan right) {
     if (left.size() != right.size()) {
-        return testing::AssertionFailure() << left.size() << " and " << right.size() << " numbers";
+        return testing::AssertionFailure() << left.size() << " and " << right.size() << " bytes";
     }
-    if (std::memcmp(left.data(), right.data(), left.size_bytes()) == 0) return testing::AssertionSuccess();
     const auto [first, other] = std::ranges::mismatch(left, right);
-    return testing::AssertionFailure() << "number " << first - left.begin() << ": " << *first << " and " << *other;
+    if (first == left.end()) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "byte " << first - left.begin() << " differs";
 }
 
 }  // namespace kvasir::worker_test

@@ -28,17 +28,18 @@ inline constexpr std::chrono::seconds kLongWait{60};
 // What one request asks for; owns what a Compute points to.
 struct Question {
     std::uint32_t layer = 0;
-    std::vector<float> rows;
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    RowEncoding encoding = RowEncoding::f32;
+    ByteVector rows;
     std::vector<Pair> pairs;  // global expert ids
     Recipe recipe{.activation = Activation::silu};
     std::uint64_t epoch = kEpoch;
     std::uint32_t hidden = kHidden;
 
     Compute compute() const;
-    std::size_t outputs() const { return pairs.size() * hidden; }
 };
 
-// Layers 0 and 2 hold 8 experts of F32 weights each.
+// Layers 0, 2 and 4 hold 8 experts each, of F32 weights; gate and up of layer 4 are Q8_0.
 class WorkerTest : public testing::Test {
   protected:
     WorkerTest();
@@ -52,8 +53,10 @@ class WorkerTest : public testing::Test {
     // `rows` random rows, each with `slots` distinct experts from [first, first + count).
     Question ask(std::uint32_t layer, std::uint32_t rows, std::uint32_t slots, std::uint32_t first = 0,
                  std::uint32_t count = kExperts);
-    // Computed from the whole model by an engine of our own.
-    std::vector<float> answer(const Question& question) const;
+    // The same in portable/1: of layers 0 and 2 rows travel as f32, of layer 4 as q8x32.
+    static Question portable(Question question);
+    // Result rows, computed from the whole model by an engine of our own.
+    ByteVector answer(const Question& question) const;
     JobPtr make_job(const PieceStore& store, const Question& question,
                     std::function<void(Result<ResultBuffer>)> done) const;
 
@@ -65,6 +68,6 @@ class WorkerTest : public testing::Test {
     const std::filesystem::path model_;  // seed 1
 };
 
-testing::AssertionResult same_bits(std::span<const float> left, std::span<const float> right);
+testing::AssertionResult same_bits(ByteSpan left, ByteSpan right);
 
 }  // namespace kvasir::worker_test

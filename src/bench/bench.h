@@ -19,6 +19,7 @@ struct LocalBench {
     int threads = 1;
     int rounds = 15;  // pairs of runs, stock and Kvasir in turn
     int tokens = 24;  // decoded one by one in a run
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // Decoding without workers against stock llama.cpp, both without repacking. Once per process: it registers the backend.
 Result<BenchReport> bench_local(const LocalBench& options);

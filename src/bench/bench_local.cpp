@@ -53,7 +53,9 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     if (!stock_model) return fail(stock_model.error());
     Result<std::unique_ptr<LlamaSession>> stock = LlamaSession::create(*stock_model, settings);
     if (!stock) return fail(stock.error());
-    if (auto registered = register_backend({}, BackendUse::fixed); !registered) return fail(registered.error());
+    BackendConfig config;
+    config.arithmetic = options.arithmetic;
+    if (auto registered = register_backend(config, BackendUse::fixed); !registered) return fail(registered.error());
     Result<std::shared_ptr<const LlamaModel>> our_model = LlamaModel::load(options.model);
     if (!our_model) return fail(our_model.error());
     Result<std::unique_ptr<LlamaSession>> ours = LlamaSession::create(*our_model, settings);
@@ -79,8 +81,9 @@ Result<BenchReport> bench_local(const LocalBench& options) {
     double stock_speed = quantile(stock_speeds, 0.5);
     double bound = memory_read_speed(options.threads) / static_cast<double>(bytes_per_token(*file, *map));
     BenchReport report;
-    report.title = fmt::format("local: {}, {} thread(s), {} pairs of {} tokens, no repacking",
-                               options.model.filename().string(), options.threads, options.rounds, options.tokens);
+    report.title = fmt::format("local: {}, {}, {} thread(s), {} pairs of {} tokens, no repacking",
+                               options.model.filename().string(), short_name(options.arithmetic), options.threads,
+                               options.rounds, options.tokens);
     report.add("stock_tokens_s", "stock llama.cpp", stock_speed, "tokens/s");
     report.add("kvasir_tokens_s", "Kvasir without workers", stock_speed * ratio, "tokens/s");
     report.add("ratio_to_stock", "Kvasir / stock", ratio, "x",

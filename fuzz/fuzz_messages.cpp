@@ -1,7 +1,9 @@
 // Payloads from anybody: the first byte chooses the message, the rest is its payload. What a decoder accepts encodes to
 // the same bytes again.
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <span>
+#include <vector>
 
 #include "wire/messages.h"
 
@@ -23,7 +25,7 @@ void expect_result_read(const ComputeResult& result) {
     encode_rows(result.encoding, result.hidden, numbers, written);
     std::vector<float> again(numbers.size());
     if (!decode_results(result.encoding, result.hidden, written, again)) std::abort();
-    if (std::memcmp(again.data(), numbers.data(), again.size() * sizeof(float)) != 0) std::abort();
+    if (!std::ranges::equal(std::as_bytes(std::span(again)), std::as_bytes(std::span(numbers)))) std::abort();
 }
 
 }  // namespace
@@ -47,10 +49,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 2:
             if (Result<Compute> compute = decode_compute(payload)) {
-                const std::size_t size = row_bytes(compute->encoding, compute->hidden);
-                if (size == 0 || compute->rows.size() % size != 0) std::abort();
+                const std::size_t row_size = row_bytes(compute->encoding, compute->hidden);
+                if (row_size == 0 || compute->rows.size() % row_size != 0) std::abort();
                 for (const Pair& pair : compute->pairs) {
-                    if (pair.row >= compute->rows.size() / size) std::abort();
+                    if (pair.row >= compute->rows.size() / row_size) std::abort();
                 }
                 expect_same(compute, payload);
             }

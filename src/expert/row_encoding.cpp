@@ -1,6 +1,6 @@
 #include "expert/row_encoding.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "portable/kernels.h"
 
@@ -16,7 +16,7 @@ portable::Form form_of(RowEncoding encoding) {
 
 void encode_rows(RowEncoding encoding, std::size_t columns, std::span<const float> rows, std::span<std::byte> out) {
     if (encoding == RowEncoding::f32) {
-        std::memcpy(out.data(), rows.data(), rows.size_bytes());
+        std::ranges::copy(std::as_bytes(rows), out.begin());
         return;
     }
     const portable::Kernels kernels;
@@ -34,7 +34,7 @@ void encode_rows(RowEncoding encoding, std::size_t columns, std::span<const floa
 
 Status decode_results(RowEncoding encoding, std::size_t columns, ByteSpan rows, std::span<float> out) {
     if (encoding == RowEncoding::f32) {
-        std::memcpy(out.data(), rows.data(), rows.size());
+        std::ranges::copy(rows, std::as_writable_bytes(out).begin());
         return {};
     }
     if (encoding != RowEncoding::i16x256) return fail(ErrorKind::internal, "results do not travel as activations");

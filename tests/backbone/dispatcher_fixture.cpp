@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
 #include <utility>
+
+#include "expert/layer_weights.h"
 
 namespace kvasir::test {
 
@@ -25,6 +28,23 @@ void fake_expert(std::uint32_t layer, std::uint32_t expert, std::span<const floa
     }
 }
 
+void fake_output(Arithmetic arithmetic, std::uint32_t layer, std::uint32_t expert, std::span<const float> row,
+                 std::span<float> out) {
+    fake_expert(layer, expert, row, out);
+    const RowEncoding encoding = output_encoding(arithmetic);
+    ByteVector encoded(row_bytes(encoding, out.size()));
+    encode_rows(encoding, out.size(), out, encoded);
+    if (!decode_results(encoding, out.size(), encoded, out)) std::abort();
+}
+
+namespace {
+
+std::span<const float> floats(ByteSpan rows) {
+    return {reinterpret_cast<const float*>(rows.data()), rows.size() / sizeof(float)};
+}
+
+}  // namespace
+
 TestCall TestCall::make(std::uint32_t layer, std::uint32_t rows, const std::vector<std::uint32_t>& experts) {
     TestCall call;
     call.layer = layer;
@@ -41,14 +61,14 @@ TestCall TestCall::make(std::uint32_t layer, std::uint32_t rows, const std::vect
 ExpertCall TestCall::call() {
     Recipe recipe;
     recipe.activation = Activation::silu;
-    return {layer, kHidden, recipe, rows, pairs, out};
+    return {layer, kHidden, recipe, RowEncoding::f32, std::as_bytes(std::span(rows)), pairs, out};
 }
 
 ::testing::AssertionResult TestCall::correct() const {
     std::vector<float> expected(kHidden);
     for (std::size_t i = 0; i < pairs.size(); ++i) {
         std::span<const float> row = std::span(rows).subspan(pairs[i].row * kHidden, kHidden);
-        fake_expert(layer, pairs[i].expert, row, expected);
+        fake_output(arithmetic, layer, pairs[i].expert, row, expected);
         if (!std::equal(expected.begin(), expected.end(), out.begin() + static_cast<std::ptrdiff_t>(i * kHidden))) {
             return ::testing::AssertionFailure()
                    << "pair " << i << " (row " << pairs[i].row << ", expert " << pairs[i].expert << ") is wrong";
@@ -61,7 +81,8 @@ Status FakeLocal::compute(const ExpertCall& call, std::span<const Pair> asked, s
     if (fails) return fail(ErrorKind::io, "the disk is gone");
     if (takes.count() > 0) std::this_thread::sleep_for(takes);
     for (std::size_t i = 0; i < asked.size(); ++i) {
-        fake_expert(call.layer, asked[i].expert, call.rows.subspan(asked[i].row * call.hidden, call.hidden),
+        fake_output(arithmetic, call.layer, asked[i].expert,
+                    floats(call.rows).subspan(asked[i].row * call.hidden, call.hidden),
                     out.subspan(i * call.hidden, call.hidden));
     }
     pairs += asked.size();
@@ -194,7 +215,8 @@ void FakeWorker::compute(Connection& connection, const ConnectionPtr& keep, cons
     {
         std::scoped_lock lock(mutex_);
         most_unanswered_ = std::max(most_unanswered_.load(), ++unanswered_);
-        seen_.push_back({request->layer, request->rows.size() / request->hidden, request->pairs.size()});
+        seen_.push_back({request->layer, request->rows.size() / row_bytes(request->encoding, request->hidden),
+                         request->pairs.size()});
         fault = next_fault_();
         for (const Pair& pair : request->pairs) {
             held = held && std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
@@ -217,11 +239,22 @@ void FakeWorker::compute(Connection& connection, const ConnectionPtr& keep, cons
 
     std::uint32_t hidden = request->hidden + (fault == Fault::wrong_hidden ? 4 : 0);
     auto pairs = static_cast<std::uint32_t>(request->pairs.size() - (fault == Fault::wrong_count ? 1 : 0));
-    ResultBuffer buffer = make_result_buffer(pairs, hidden);
+    const bool portable = find_arithmetic(options_.arithmetic) == Arithmetic::portable;
+    const bool rounded = portable != (fault == Fault::other_encoding);
+    const RowEncoding encoding = rounded ? RowEncoding::i16x256 : RowEncoding::f32;
+    const std::size_t size = row_bytes(encoding, hidden);
+    ResultBuffer buffer = make_result_buffer(pairs, hidden, encoding);
+    std::vector<float> output(hidden);
     for (std::uint32_t i = 0; i < pairs; ++i) {
         const Pair& pair = request->pairs[i];
-        fake_expert(request->layer, pair.expert, request->rows.subspan(pair.row * request->hidden, request->hidden),
-                    buffer.rows.subspan(std::size_t{i} * hidden, request->hidden));
+        fake_expert(request->layer, pair.expert,
+                    floats(request->rows).subspan(pair.row * request->hidden, request->hidden),
+                    std::span(output).first(request->hidden));
+        encode_rows(encoding, hidden, output, buffer.rows.subspan(i * size, size));
+    }
+    if (fault == Fault::bad_exponent && rounded) {
+        constexpr std::int16_t kExponent = 200;
+        std::memcpy(buffer.rows.data() + buffer.rows.size() - size, &kExponent, sizeof kExponent);
     }
     set_result_times(buffer, 1, 1);
     Frame answer{FrameType::result, frame.request, std::move(buffer.payload)};
@@ -354,7 +387,6 @@ SwarmConfig test_config(const std::vector<const FakeWorker*>& workers, milliseco
         config.workers.push_back(worker->endpoint());
     config.identity = std::make_shared<const Identity>(*Identity::generate());
     config.model_id = test_model();
-    config.arithmetic = kArithmetic;
     config.deadline = deadline;
     config.timing.connect = milliseconds(10'000);
     config.timing.reconnect_first = milliseconds(10);

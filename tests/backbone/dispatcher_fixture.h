@@ -21,14 +21,17 @@
 namespace kvasir::test {
 
 inline constexpr std::uint32_t kHidden = 24;
-inline const std::string kArithmetic = "test/1";
 Digest test_model();
 
 // What expert `expert` of layer `layer` makes of a row: deterministic, different for every (layer, expert).
 void fake_expert(std::uint32_t layer, std::uint32_t expert, std::span<const float> row, std::span<float> out);
+// … as it comes back in `arithmetic`: in portable/1 rounded to a result row.
+void fake_output(Arithmetic arithmetic, std::uint32_t layer, std::uint32_t expert, std::span<const float> row,
+                 std::span<float> out);
 
-// A call with buffers of its own.
+// A call with buffers of its own; its rows travel as f32.
 struct TestCall {
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;  // that its output is to be right in
     std::uint32_t layer = 0;
     std::vector<float> rows;
     std::vector<Pair> pairs;
@@ -47,24 +50,28 @@ class FakeLocal : public LocalExperts {
 
     std::atomic<std::uint64_t> pairs{0};
     std::atomic<bool> fails{false};
-    std::chrono::milliseconds takes{0};  // set before use
+    // Set before use.
+    std::chrono::milliseconds takes{0};
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
 };
 
 enum class Fault {
     none,
-    silent,        // never answers
-    late,          // answers after FakeWorker::Options::lateness
-    wrong_count,   // one row short
-    wrong_hidden,  // rows of another width
-    error,         // ERROR with Options::error_code
-    close,         // ends the connection instead
-    garbage,       // a RESULT of random bytes
-    duplicate,     // answers twice
-    unknown_id,    // answers something never asked for, then what was asked
-    epoch_change,  // UPDATE (same pieces, next epoch) and ERROR(epoch)
-    drain,         // DRAIN, the answer, and the end of the connection
+    silent,          // never answers
+    late,            // answers after FakeWorker::Options::lateness
+    wrong_count,     // one row short
+    wrong_hidden,    // rows of another width
+    error,           // ERROR with Options::error_code
+    close,           // ends the connection instead
+    garbage,         // a RESULT of random bytes
+    duplicate,       // answers twice
+    unknown_id,      // answers something never asked for, then what was asked
+    epoch_change,    // UPDATE (same pieces, next epoch) and ERROR(epoch)
+    drain,           // DRAIN, the answer, and the end of the connection
+    other_encoding,  // rows encoded as another arithmetic has them
+    bad_exponent,    // a row that no encoder writes; rows of f32, which are any bits, stay right
 };
-inline constexpr int kFaults = 12;
+inline constexpr int kFaults = 14;
 
 class FakeWorker {
   public:
@@ -73,7 +80,7 @@ class FakeWorker {
         bool tls = false;
         std::uint32_t window = 64;
         std::uint64_t payload_limit = kPayloadLimit;
-        std::string arithmetic = kArithmetic;
+        std::string arithmetic = wire_name(Arithmetic::ggml_cpu);
         Digest model_id = test_model();
         std::chrono::milliseconds lateness{100};
         WireErrorCode error_code = WireErrorCode::internal;

@@ -50,13 +50,14 @@ struct Swarm {
     std::unique_ptr<Dispatcher> dispatcher;
 };
 
-Swarm random_swarm(std::mt19937& random, std::uint32_t count, bool tls, bool prefer_remote) {
+Swarm random_swarm(std::mt19937& random, std::uint32_t count, Arithmetic arithmetic, bool tls, bool prefer_remote) {
     Swarm swarm;
     std::vector<const FakeWorker*> pointers;
     for (std::uint32_t i = 0; i < count; ++i) {
         FakeWorker::Options options;
         options.pieces = random_pieces(random);
         options.tls = tls;
+        options.arithmetic = wire_name(arithmetic);
         options.window = 1 + static_cast<std::uint32_t>(random() % 8);
         options.lateness = milliseconds(10 + random() % 40);
         options.error_code = static_cast<WireErrorCode>(1 + random() % 12);
@@ -65,17 +66,20 @@ Swarm random_swarm(std::mt19937& random, std::uint32_t count, bool tls, bool pre
         pointers.push_back(swarm.workers.back().get());
     }
     SwarmConfig config = test_config(pointers, milliseconds(20));
+    config.arithmetic = arithmetic;
     config.prefer_remote = prefer_remote;
     swarm.dispatcher = make_dispatcher(std::move(config));
     return swarm;
 }
 
 // `threads` callers at once; the pieces change now and then.
-void exercise(std::uint32_t seed, std::uint32_t workers, bool tls, bool prefer_remote, std::uint32_t threads) {
+void exercise(std::uint32_t seed, std::uint32_t workers, Arithmetic arithmetic, bool tls, bool prefer_remote,
+              std::uint32_t threads) {
     std::mt19937 random(seed);
-    Swarm swarm = random_swarm(random, workers, tls, prefer_remote);
+    Swarm swarm = random_swarm(random, workers, arithmetic, tls, prefer_remote);
     swarm.dispatcher->wait_for_workers(milliseconds(100));
     FakeLocal local;
+    local.arithmetic = arithmetic;
     std::atomic<std::uint64_t> pairs = 0;
     {
         std::vector<std::jthread> callers;
@@ -83,6 +87,7 @@ void exercise(std::uint32_t seed, std::uint32_t workers, bool tls, bool prefer_r
             callers.emplace_back([&, own = std::mt19937(seed * 31 + thread)]() mutable {
                 for (int i = 0; i < 60; ++i) {
                     TestCall call = random_call(own);
+                    call.arithmetic = arithmetic;
                     Status status = swarm.dispatcher->compute(call.call(), local);
                     ASSERT_TRUE(status) << status.error().message;
                     ASSERT_TRUE(call.correct());
@@ -106,21 +111,27 @@ void exercise(std::uint32_t seed, std::uint32_t workers, bool tls, bool prefer_r
         EXPECT_FALSE(worker->broken_rules());
 }
 
-class DispatcherProperty : public ::testing::TestWithParam<std::uint32_t> {};
+class DispatcherProperty : public ::testing::TestWithParam<std::tuple<std::uint32_t, Arithmetic>> {
+  protected:
+    const std::uint32_t workers_ = std::get<0>(GetParam());
+    const Arithmetic arithmetic_ = std::get<1>(GetParam());
+};
 
 TEST_P(DispatcherProperty, OneCaller) {
-    exercise(GetParam() * 7 + 1, GetParam(), false, true, 1);
+    exercise(workers_ * 7 + 1, workers_, arithmetic_, false, true, 1);
 }
 
 TEST_P(DispatcherProperty, ManyCallersOverTls) {
-    exercise(GetParam() * 7 + 2, GetParam(), true, true, 4);
+    exercise(workers_ * 7 + 2, workers_, arithmetic_, true, true, 4);
 }
 
 TEST_P(DispatcherProperty, MeasuredCosts) {
-    exercise(GetParam() * 7 + 3, GetParam(), false, false, 3);
+    exercise(workers_ * 7 + 3, workers_, arithmetic_, false, false, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, DispatcherProperty, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Workers, DispatcherProperty,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5, 8),
+                                            ::testing::Values(Arithmetic::ggml_cpu, Arithmetic::portable)));
 
 }  // namespace
 }  // namespace kvasir::test

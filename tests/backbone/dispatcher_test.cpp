@@ -440,7 +440,7 @@ TEST(DispatcherRefusal, IsTriedAgain) {
 void welcome_raw(int socket, std::uint32_t pieces_of_layer_0) {
     Welcome message;
     message.build = "raw";
-    message.arithmetic = kArithmetic;
+    message.arithmetic = wire_name(Arithmetic::ggml_cpu);
     message.model_id = test_model();
     message.epoch = 1;
     message.pieces = {{0, 0, pieces_of_layer_0}};

@@ -2,11 +2,14 @@
 // real engine. Every bit is compared with the same engine on the whole model.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "backbone/dispatcher.h"
 #include "backbone/dispatcher_fixture.h"
+#include "backbone/local_replica.h"
 #include "base/temp_directory.h"
 #include "expert/engine.h"
 #include "gguf/manifest.h"
@@ -24,28 +27,31 @@ T must(Result<T> result) {
     return std::move(*result);
 }
 
-// All experts, computed here.
+// All experts, computed here, as the backbone does it.
 class StoreExperts : public LocalExperts {
   public:
-    explicit StoreExperts(const PieceStore& store) : store_(store), engine_(must(Engine::create(1))) {}
+    StoreExperts(const PieceStore& store, Arithmetic arithmetic)
+        : store_(store), arithmetic_(arithmetic), engine_(must(Engine::create(arithmetic, 1))) {}
 
+    const LayerWeights& weights(std::uint32_t layer) const { return store_.find(layer, 0).value().held->weights; }
     Status compute(const ExpertCall& call, std::span<const Pair> pairs, std::span<float> out) override {
-        const HeldPiece* held = store_.find(call.layer, 0).value().held;
-        return engine_->compute(held->weights, call.recipe, call.rows, pairs, out);
+        return LocalReplica(weights(call.layer), arithmetic_, *engine_, prefetcher_).compute(call, pairs, out);
     }
 
   private:
     const PieceStore& store_;
+    const Arithmetic arithmetic_;
     std::unique_ptr<Engine> engine_;
+    SlabPrefetcher prefetcher_;
 };
 
-class DispatcherWorker : public ::testing::Test {
+class DispatcherWorker : public ::testing::TestWithParam<Arithmetic> {
   protected:
     DispatcherWorker() {
         select_exact_kernels();
         manifest_ = must(publish(model_, map_, {.threads = 1, .quiet = true})).manifest;
         whole_ = open("whole", 0, 1);
-        local_ = std::make_unique<StoreExperts>(*whole_);
+        local_ = std::make_unique<StoreExperts>(*whole_, GetParam());
     }
 
     // A store of the experts from `first` to `last`, in parts of all, of every layer.
@@ -78,7 +84,7 @@ class DispatcherWorker : public ::testing::Test {
         SwarmConfig config = test_config({}, milliseconds(60'000));
         config.identity = identity_;
         config.model_id = manifest_.model_id();
-        config.arithmetic = ggml_cpu_arithmetic();
+        config.arithmetic = GetParam();
         for (std::size_t i = 0; i < servers.size(); ++i) {
             config.workers.push_back({servers[i]->local_address(), ids_[i]});
         }
@@ -97,11 +103,14 @@ class DispatcherWorker : public ::testing::Test {
                 pairs.push_back({row, static_cast<std::uint32_t>(random_() % layer.experts)});
             }
         }
+        const RowEncoding encoding = input_encoding(GetParam(), local_->weights(layer.layer));
+        ByteVector encoded(rows * row_bytes(encoding, hidden));
+        encode_rows(encoding, hidden, input, encoded);
         std::vector<float> expected(pairs.size() * hidden);
         std::vector<float> out(pairs.size() * hidden, -1);
-        ExpertCall reference{layer.layer, hidden, layer.recipe, input, pairs, expected};
+        ExpertCall reference{layer.layer, hidden, layer.recipe, encoding, encoded, pairs, expected};
         ASSERT_TRUE(local_->compute(reference, pairs, expected));
-        Status status = dispatcher.compute({layer.layer, hidden, layer.recipe, input, pairs, out}, *local_);
+        Status status = dispatcher.compute({layer.layer, hidden, layer.recipe, encoding, encoded, pairs, out}, *local_);
         ASSERT_TRUE(status) << status.error().message;
         ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0) << "layer " << layer.layer;
     }
@@ -124,7 +133,7 @@ class DispatcherWorker : public ::testing::Test {
     std::mt19937 random_{5};
 };
 
-TEST_F(DispatcherWorker, ComputesTheSameBits) {
+TEST_P(DispatcherWorker, ComputesTheSameBits) {
     auto low = serve("low", 0, 0.5);
     auto high = serve("high", 0.25, 0.75);
     auto dispatcher = make_dispatcher(config({low.get(), high.get()}));
@@ -138,7 +147,7 @@ TEST_F(DispatcherWorker, ComputesTheSameBits) {
     EXPECT_EQ(stats.pairs_hedged, 0);
 }
 
-TEST_F(DispatcherWorker, DrainsAndDiesWithoutAChangedBit) {
+TEST_P(DispatcherWorker, DrainsAndDiesWithoutAChangedBit) {
     auto first = serve("first", 0, 1);
     auto second = serve("second", 0, 1);
     auto dispatcher = make_dispatcher(config({first.get(), second.get()}));
@@ -156,6 +165,31 @@ TEST_F(DispatcherWorker, DrainsAndDiesWithoutAChangedBit) {
     compare_all_layers(*dispatcher);
     EXPECT_GT(dispatcher->stats().pairs_local, 0);
 }
+
+// Workers end while they are asked, and what they were asked for is computed here, to the same bits.
+TEST_P(DispatcherWorker, DiesWhileItIsAskedWithoutAChangedBit) {
+    auto first = serve("first", 0, 1);
+    auto second = serve("second", 0.25, 1);
+    auto dispatcher = make_dispatcher(config({first.get(), second.get()}));
+    ASSERT_TRUE(dispatcher->wait_for_workers(milliseconds(60'000)));
+    for (std::unique_ptr<Server>* dying : {&first, &second}) {
+        std::atomic<int> compared = 0;
+        std::jthread killer([&] {
+            while (compared == 0)
+                std::this_thread::yield();
+            dying->reset();
+        });
+        for (; compared < 3; ++compared)
+            compare_all_layers(*dispatcher);
+    }
+    EXPECT_GT(dispatcher->stats().pairs_remote, 0);
+    EXPECT_GT(dispatcher->stats().pairs_local, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Arithmetics, DispatcherWorker, ::testing::Values(Arithmetic::ggml_cpu, Arithmetic::portable),
+                         [](const auto& param_info) {
+                             return std::string(param_info.param == Arithmetic::portable ? "portable" : "ggml_cpu");
+                         });
 
 }  // namespace
 }  // namespace kvasir::test

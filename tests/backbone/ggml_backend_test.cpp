@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -35,6 +36,8 @@ class HalvingDispatcher : public Dispatcher {
   public:
     Status compute(const ExpertCall& call, LocalExperts& local) override {
         calls.push_back({call.layer, {call.pairs.begin(), call.pairs.end()}});
+        encoding = call.row_encoding;
+        row_count = call.row_count();
         if (failing) return fail(ErrorKind::internal, "told to fail");
         // What ggml will overwrite must not be an input: write all of the output before computing any of it.
         std::fill(call.out.begin(), call.out.end(), -1.0F);
@@ -47,6 +50,8 @@ class HalvingDispatcher : public Dispatcher {
     SwarmStats stats() const override { return {}; }
 
     std::vector<std::pair<std::uint32_t, std::vector<Pair>>> calls;
+    RowEncoding encoding = RowEncoding::f32;  // of the last
+    std::size_t row_count = 0;
     bool failing = false;
 };
 
@@ -230,6 +235,92 @@ TEST_F(GgmlBackendTest, ComputesQuantisedWeightsToTheBit) {
             {.dispatcher = std::make_shared<HalvingDispatcher>(), .observer = nullptr, .manifest = nullptr});
         EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), reference(recipe, shape)));
     }
+}
+
+// Numbers that portable/1 has rounded for the way are rounded by it no more.
+std::vector<float> rounded(std::vector<float> rows, std::size_t hidden) {
+    ByteVector encoded(rows.size() / hidden * row_bytes(RowEncoding::i16x256, hidden));
+    encode_rows(RowEncoding::i16x256, hidden, rows, encoded);
+    EXPECT_TRUE(decode_results(RowEncoding::i16x256, hidden, encoded, rows));
+    return rows;
+}
+
+// Relative to the root mean square of `right`.
+double distance(const std::vector<float>& left, const std::vector<float>& right) {
+    double difference = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < right.size(); ++i) {
+        difference += std::pow(left.at(i) - right[i], 2);
+        size += std::pow(right[i], 2);
+    }
+    return std::sqrt(difference / size);
+}
+
+TEST_F(GgmlBackendTest, ComputesInPortableToTheBitWithAndWithoutADispatcher) {
+    const auto check = [&](const Recipe& recipe, const MoeShape& shape, double tolerance) {
+        SCOPED_TRACE(describe(recipe) + ", " + ggml_type_name(shape.type));
+        auto observer = std::make_shared<Recorder>();
+        backend->configure(
+            {.dispatcher = nullptr, .observer = observer, .manifest = nullptr, .arithmetic = Arithmetic::portable});
+        const std::vector<float> alone = layer(recipe, shape).compute();
+        EXPECT_TRUE(same_bits(rounded(observer->outputs, static_cast<std::size_t>(shape.hidden)), observer->outputs));
+        EXPECT_LT(distance(alone, reference(recipe, shape)), tolerance);
+        auto dispatcher = std::make_shared<HalvingDispatcher>();
+        backend->configure(
+            {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::portable});
+        EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), alone));
+        EXPECT_THAT(dispatcher->calls, SizeIs(1));
+    };
+    for (const Recipe& recipe : recipes()) {
+        check(recipe, {.tokens = 5}, 1e-3);
+        check(recipe, {.tokens = 5, .weight_before = true}, 1e-3);
+    }
+    for (ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, GGML_TYPE_MXFP4, GGML_TYPE_F16}) {
+        check({.activation = Activation::silu}, {.hidden = 256, .ff = 256, .tokens = 9, .type = type}, 0.05);
+    }
+    EXPECT_EQ(backend->undelegated(), 0U);
+}
+
+TEST_F(GgmlBackendTest, HandsRowsToTheDispatcherAsTheyTravel) {
+    const MoeShape shape{.hidden = 256, .ff = 256, .tokens = 3, .type = GGML_TYPE_Q4_K};
+    auto dispatcher = std::make_shared<HalvingDispatcher>();
+    for (auto [arithmetic, encoding] :
+         {std::pair(Arithmetic::portable, RowEncoding::q8x256), std::pair(Arithmetic::ggml_cpu, RowEncoding::f32)}) {
+        backend->configure(
+            {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = arithmetic});
+        layer({.activation = Activation::silu}, shape).compute();
+        EXPECT_EQ(dispatcher->encoding, encoding);
+        EXPECT_EQ(dispatcher->row_count, 3U);
+    }
+}
+
+// Whoever has nobody to ask computes in portable all the same.
+TEST_F(GgmlBackendTest, ClaimsItsGroupsForPortableEvenWhereNobodyEverListens) {
+    const Recipe recipe{.activation = Activation::silu, .up_scale = true};
+    auto fixed = std::make_shared<Backend>(
+        BackendConfig{
+            .dispatcher = nullptr, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::portable},
+        BackendUse::fixed);
+    RegistrationPtr described = make_backend_registration(fixed);
+    BackendPtr instance(ggml_backend_dev_init(ggml_backend_reg_dev_get(described.get(), 0), nullptr));
+    Layer made(recipe, {}, {instance.get(), cpu.get()});
+    const std::vector<float> computed = made.compute();
+    EXPECT_EQ(made.splits(), 2);
+    backend->configure(
+        {.dispatcher = nullptr, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::portable});
+    EXPECT_TRUE(same_bits(computed, layer(recipe, {}).compute()));
+    EXPECT_FALSE(same_bits(computed, reference(recipe, {})));
+}
+
+TEST_F(GgmlBackendTest, LeavesWhatPortableDoesNotDefineToTheCpuBackend) {
+    const Recipe recipe{.activation = Activation::silu};
+    const MoeShape shape{.hidden = 256, .ff = 256, .tokens = 3, .type = GGML_TYPE_Q2_0};
+    auto dispatcher = std::make_shared<HalvingDispatcher>();
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::portable});
+    EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), reference(recipe, shape)));
+    EXPECT_TRUE(dispatcher->calls.empty());
+    EXPECT_EQ(backend->undelegated(), 1U);
 }
 
 TEST_F(GgmlBackendTest, TakesTheWholeGroupAndNothingElseInOneSplit) {

@@ -36,6 +36,15 @@ TEST(ParseBackboneOptions, LeavesDefaultsWhereAKeyIsAbsent) {
     EXPECT_FALSE(options->insecure_loopback);
 }
 
+TEST(ParseBackboneOptions, TakesAnArithmeticByItsShortName) {
+    for (Arithmetic arithmetic : known_arithmetics()) {
+        Result<BackboneOptions> options = parse_backbone_options(
+            fmt::format(R"({{"model": "m.gguf", "arithmetic": "{}"}})", short_name(arithmetic)), "/base");
+        ASSERT_TRUE(options);
+        EXPECT_EQ(options->arithmetic, arithmetic);
+    }
+}
+
 TEST(ParseBackboneOptions, RefusesByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
         {"", "not a JSON object"},
@@ -47,6 +56,8 @@ TEST(ParseBackboneOptions, RefusesByName) {
         {R"({"model": "m", "workers": [1]})", "\"workers\" has the wrong type"},
         {R"({"model": "m", "deadline_ms": 0})", "\"deadline_ms\" is 0"},
         {R"({"model": "m", "deadline_ms": -5})", "\"deadline_ms\" is"},
+        {R"({"model": "m", "arithmetic": 1})", "\"arithmetic\" has the wrong type"},
+        {R"({"model": "m", "arithmetic": "fast"})", "\"arithmetic\": 'fast' is no arithmetic"},
         {R"({"model": "m", "wokers": []})", "unknown key \"wokers\""},
     };
     for (const auto& [text, reason] : cases) {

@@ -149,6 +149,13 @@ TEST(RowEncoding, WhatNoEncoderWritesIsRefusedByRow) {
                 testing::AllOf(HasSubstr("row 1"), HasSubstr("mantissa of the block at column 256")));
 }
 
+TEST(RowEncoding, NoRowsAreNoBytes) {
+    for (RowEncoding encoding : {RowEncoding::f32, RowEncoding::i16x256}) {
+        encode_rows(encoding, 256, {}, {});
+        EXPECT_TRUE(decode_results(encoding, 256, {}, {}));
+    }
+}
+
 TEST(RowEncoding, ActivationsAreNoResults) {
     std::vector<float> out(256);
     for (RowEncoding encoding : {RowEncoding::q8x256, RowEncoding::q8x32}) {

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "bench/memory_limit.h"
+#include "cli/arithmetic_option.h"
 #include "cli/command.h"
 #include "cli/paths.h"
 
@@ -101,6 +102,7 @@ void add_bench(CLI::App& app, Action& action) {
     local->add_option("--tokens", flags->local.tokens, "Tokens a run")
         ->check(CLI::Range(4, 512))
         ->capture_default_str();
+    add_arithmetic_option(*local, flags->local.arithmetic);
     add_threads(local, flags->local.threads);
     local->callback([&action, flags] { action = [flags] { return run_local(*flags); }; });
 
@@ -126,6 +128,7 @@ void add_bench(CLI::App& app, Action& action) {
     dispatch->add_option("--calls", flags->dispatch.calls, "Calls")
         ->check(CLI::Range(100, 1000000))
         ->capture_default_str();
+    add_arithmetic_option(*dispatch, flags->dispatch.arithmetic);
     dispatch->add_flag("--insecure-loopback", flags->plain, "Without TLS");
     dispatch->callback([&action, flags] {
         action = [flags] {

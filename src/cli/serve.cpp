@@ -17,6 +17,7 @@
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
 #include "base/units.h"
+#include "cli/arithmetic_option.h"
 #include "cli/command.h"
 #include "cli/paths.h"
 #include "cli/server_options.h"
@@ -48,6 +49,7 @@ struct ServeFlags {
     std::uint64_t wait_seconds = 0;
     bool insecure_loopback = false;
     bool prefer_workers = false;
+    Arithmetic arithmetic = Arithmetic::ggml_cpu;
     std::vector<std::string> server_arguments;
     std::vector<std::string> never_taken;
 };
@@ -61,6 +63,7 @@ Result<BackboneOptions> backbone_options(const ServeFlags& flags) {
     options.deadline = std::chrono::milliseconds(flags.deadline_ms);
     options.insecure_loopback = flags.insecure_loopback;
     options.prefer_workers = flags.prefer_workers;
+    options.arithmetic = flags.arithmetic;
     if (!flags.workers_file.empty()) {
         Result<std::vector<std::string>> listed = read_workers_file(flags.workers_file);
         if (!listed) return fail(listed.error());
@@ -196,6 +199,7 @@ void add_serve(CLI::App& app, Action& action) {
         ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{86'400}));
     command->add_flag("--prefer-workers", flags->prefer_workers,
                       "Give workers all they hold, even what this machine would compute sooner");
+    add_arithmetic_option(*command, flags->arithmetic);
     command->add_flag("--insecure-loopback", flags->insecure_loopback,
                       "Allow workers without TLS (HOST:PORT), on this machine only");
     command->allow_extras();

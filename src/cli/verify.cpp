@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backbone/open_backbone.h"
+#include "cli/arithmetic_option.h"
 #include "cli/command.h"
 #include "cli/paths.h"
 
@@ -44,7 +45,6 @@ struct Flags {
     std::string identity;
     std::uint64_t deadline_ms = 2000;
     std::uint64_t wait_seconds = 10;
-    std::string arithmetic = "ggml-cpu";
     bool json = false;
 };
 
@@ -95,10 +95,7 @@ Result<int> run(Flags flags) {
     if (Status good = check_key_path(flags.identity); !good) return fail(good.error());
     Result<std::filesystem::path> model = whole_model(flags.model);
     if (!model) return fail(model.error());
-    Result<Arithmetic> arithmetic = parse_arithmetic(flags.arithmetic);
-    if (!arithmetic) return fail(arithmetic.error());
-    flags.backbone.arithmetic = *arithmetic;
-    flags.verify.arithmetic = *arithmetic;
+    flags.backbone.arithmetic = flags.verify.arithmetic;
     flags.backbone.model = *model;
     flags.backbone.manifest = flags.manifest;
     flags.backbone.identity = flags.identity;
@@ -150,7 +147,7 @@ void add_verify(CLI::App& app, Action& action) {
     command->add_option("--threads", flags->verify.threads, "Computing threads")
         ->capture_default_str()
         ->check(CLI::Range(1, 1024));
-    command->add_option("--arithmetic", flags->arithmetic, "portable or ggml-cpu")->capture_default_str();
+    add_arithmetic_option(*command, flags->verify.arithmetic);
     command
         ->add_option("--exact-tokens", flags->verify.exact_tokens,
                      "Positions computed with exact experts too, for portable (slow)")

@@ -1,5 +1,7 @@
 #include "expert/team.h"
 
+#include <array>
+
 namespace kvasir {
 
 namespace {
@@ -28,6 +30,10 @@ Result<std::unique_ptr<Team>> Team::create(int threads) {
     if (!team->pool_) return fail(ErrorKind::unavailable, "no threads to compute with");
     team->memory_.resize(kMostStages * ggml_tensor_overhead() + ggml_graph_overhead_custom(kMostStages, false));
     team->context_.reset(ggml_init({team->memory_.size(), team->memory_.data(), true}));
+    // ggml makes some of its tables at their first use. Made here, they outlive exit handlers that are registered later
+    // and wait for whoever still computes.
+    const std::array<Stage, 1> nothing = {[](int /*thread*/, int /*threads*/) {}};
+    if (Status ran = team->run(nothing, 0); !ran) return fail(ran.error());
     return team;
 }
 

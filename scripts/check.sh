@@ -52,7 +52,14 @@ for part in "$@"; do
         format) run_step "clang-format" check_format ;;
         address | thread) "run_$part" || run_step "the $part sanitizer's build" false ;;
         fuzz) run_fuzzers || run_step "the fuzzers' build" false ;;
-        elsewhere) run_step "portable/1 elsewhere" "$root/scripts/portable-elsewhere.sh" ;;
+        elsewhere)
+            # Without a network there are no cross compilers to be had; that must not look like a pass.
+            if "$root/scripts/setup.sh" --elsewhere >/dev/null; then
+                run_step "portable/1 elsewhere" "$root/scripts/portable-elsewhere.sh"
+            else
+                say "portable/1 elsewhere: SKIPPED, its Debian packages cannot be installed here"
+            fi
+            ;;
         *) die "unknown part '$part': format, address, thread, fuzz or elsewhere" ;;
     esac
 done

@@ -66,9 +66,9 @@ std::string notes(const VerifyReport& report) {
                                 fmt::join(local.layers_unseen, ","), pass.name);
         }
         const bool like_stock = report.arithmetic == Arithmetic::ggml_cpu;
-        const std::vector<const Comparison*> all{
-            like_stock ? &local : nullptr, like_stock && pass.swarm_to_stock ? &*pass.swarm_to_stock : nullptr,
-            pass.swarm_to_local ? &*pass.swarm_to_local : nullptr};
+        const std::vector<const Comparison*> all{like_stock ? &local : nullptr,
+                                                 like_stock && pass.swarm_to_stock ? &*pass.swarm_to_stock : nullptr,
+                                                 pass.swarm_to_local ? &*pass.swarm_to_local : nullptr};
         for (const Comparison* comparison : all) {
             if (comparison == nullptr || !comparison->first_difference) continue;
             text += fmt::format("  first difference {}: {}\n", pass.name, *comparison->first_difference);

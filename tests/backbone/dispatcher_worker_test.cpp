@@ -186,6 +186,20 @@ TEST_P(DispatcherWorker, DiesWhileItIsAskedWithoutAChangedBit) {
     EXPECT_GT(dispatcher->stats().pairs_local, 0);
 }
 
+// Probes are requests like any other: encoded as the layer's weights take them.
+TEST_P(DispatcherWorker, AnswersProbes) {
+    auto server = serve("probed", 0, 1);
+    auto dispatcher = make_dispatcher(config({server.get()}));
+    ASSERT_TRUE(dispatcher->wait_for_workers(milliseconds(60'000)));
+    compare(*dispatcher, map_.layers.front(), 3);
+    const std::uint64_t jobs = server->stats().computed.jobs;
+    EXPECT_TRUE(eventually(
+        [&] { return server->stats().computed.jobs > jobs || dispatcher->stats().workers[0].failures > 0; }));
+    EXPECT_EQ(dispatcher->stats().workers[0].failures, 0);
+    compare_all_layers(*dispatcher);
+    EXPECT_EQ(dispatcher->stats().pairs_local, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Arithmetics, DispatcherWorker, ::testing::Values(Arithmetic::ggml_cpu, Arithmetic::portable),
                          [](const auto& param_info) {
                              return std::string(param_info.param == Arithmetic::portable ? "portable" : "ggml_cpu");

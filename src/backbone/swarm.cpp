@@ -33,9 +33,9 @@ Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(con
 
 Swarm::~Swarm() {
     stop();
-    auditor_.reset();  // before what its verdicts reach
     context_.stop();
     threads_.clear();
+    auditor_.reset();  // after those who submit to it, before what its verdicts reach
     links_.clear();
 }
 

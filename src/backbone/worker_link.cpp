@@ -483,7 +483,11 @@ void WorkerLink::cancel(std::uint64_t id) {
     std::optional<Request> request = take_request(id);
     if (!request) return;
     forget(id);
-    if (!request->samples.empty() && late_.size() < kMostLate) late_.emplace(id, std::move(*request));
+    if (request->samples.empty()) return;
+    // Most workers heed a CANCEL and never answer.
+    if (late_.size() >= kMostLate) late_.erase(late_.begin());
+    request->handler = nullptr;
+    late_.emplace(id, std::move(*request));
 }
 
 void WorkerLink::used(std::uint64_t pairs) {

@@ -11,11 +11,14 @@ constexpr std::size_t kMostStages = 8;
 // Waking a team of threads and its barriers cost some 20 us; below this many multiplications one thread is faster.
 constexpr std::uint64_t kTeamWork = 2'000'000;
 
-void call_stage(ggml_tensor* /*node*/, int thread, int threads, void* stage) {
-    (*static_cast<const Team::Stage*>(stage))(thread, threads);
-}
-
 }  // namespace
+
+void Team::call(ggml_tensor* /*node*/, int thread, int threads, void* call) {
+    const Call& what = *static_cast<const Call*>(call);
+    what.order->fetch_add(1, std::memory_order_acq_rel);
+    (*what.stage)(thread, threads);
+    what.order->fetch_add(1, std::memory_order_acq_rel);
+}
 
 Result<std::unique_ptr<Team>> Team::create(int threads) {
     if (threads < 1 || threads > kLargestTeam) {
@@ -52,14 +55,20 @@ Status Team::run(std::span<const Stage> stages, std::uint64_t multiplications) {
     if (stages.size() > kMostStages) return fail(ErrorKind::internal, "{} stages", stages.size());
     ggml_reset(context_.get());
     ggml_cgraph* graph = ggml_new_graph_custom(context_.get(), kMostStages, false);
+    calls_.clear();
+    for (const Stage& stage : stages)
+        calls_.push_back({&stage, &order_});
     ggml_tensor* before = nullptr;
-    for (const Stage& stage : stages) {
+    for (Call& what : calls_) {
         // Nodes without data: what they compute, the stages know.
-        before = ggml_custom_4d(context_.get(), GGML_TYPE_I8, 1, 1, 1, 1, &before, before != nullptr ? 1 : 0,
-                                call_stage, GGML_N_TASKS_MAX, const_cast<Stage*>(&stage));
+        before = ggml_custom_4d(context_.get(), GGML_TYPE_I8, 1, 1, 1, 1, &before, before != nullptr ? 1 : 0, call,
+                                GGML_N_TASKS_MAX, &what);
         ggml_build_forward_expand(graph, before);
     }
-    return run(graph, multiplications);
+    order_.fetch_add(1, std::memory_order_acq_rel);
+    Status ran = run(graph, multiplications);
+    order_.fetch_add(1, std::memory_order_acq_rel);
+    return ran;
 }
 
 }  // namespace kvasir

@@ -5,7 +5,6 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,14 +36,6 @@ class Team {
     struct FreeContext {
         void operator()(ggml_context* context) const { ggml_free(context); }
     };
-    // What a node of the graph is given. `order` makes visible to everybody (ThreadSanitizer, which cannot see ggml's
-    // barriers, included) that what was written before a stage is read after it.
-    struct Call {
-        const Stage* stage = nullptr;
-        std::atomic<std::uint32_t>* order = nullptr;
-    };
-    static void call(ggml_tensor* node, int thread, int threads, void* call);
-
     Team() = default;
 
     int threads_ = 1;
@@ -52,8 +43,6 @@ class Team {
     std::vector<std::uint8_t> work_;
     ByteVector memory_;  // of the context for stages
     std::unique_ptr<ggml_context, FreeContext> context_;
-    std::vector<Call> calls_;
-    std::atomic<std::uint32_t> order_{0};
 };
 
 }  // namespace kvasir

@@ -6,9 +6,9 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
+#include "expert/pair_groups.h"
 #include "expert/projections.h"
 
 namespace kvasir {
@@ -49,13 +49,6 @@ double activate(const Recipe& recipe, double g, double u) {
     return NAN;
 }
 
-// The pairs of one expert: positions [first, first + count) of the sorted order.
-struct Group {
-    std::uint32_t expert = 0;
-    std::size_t first = 0;
-    std::size_t count = 0;
-};
-
 class ExactEngine final : public Engine {
   public:
     explicit ExactEngine(std::unique_ptr<Team> team) : Engine(Arithmetic::exact), team_(std::move(team)) {}
@@ -68,7 +61,7 @@ class ExactEngine final : public Engine {
 };
 
 // Outputs [begin, end) for every row of a group; in, out: [positions][columns], [positions][outputs].
-void project(const Projection& projection, const Group& group, const std::vector<double>& in, std::size_t begin,
+void project(const Projection& projection, const PairGroup& group, const std::vector<double>& in, std::size_t begin,
              std::size_t end, std::vector<double>& out) {
     const std::size_t columns = projection.columns;
     const std::size_t row_size = ggml_row_size(projection.type, static_cast<std::int64_t>(columns));
@@ -100,34 +93,29 @@ Status ExactEngine::compute_checked(const LayerWeights& weights, const Recipe& r
     const Projections projections = projections_of(weights);
     const auto* floats = reinterpret_cast<const float*>(rows.data());
     auto* results = reinterpret_cast<float*>(out.data());
-    std::vector<std::uint32_t> order(pairs.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::ranges::stable_sort(order, {}, [&](std::uint32_t index) { return pairs[index].expert; });
-    std::vector<Group> groups;
+    std::vector<std::uint32_t> order;
+    order_by_expert(pairs, order);
+    const std::vector<PairGroup> groups = groups_of(order, pairs);
     std::vector<double> input;
     input.reserve(pairs.size() * hidden);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        const Pair& pair = pairs[order[i]];
-        if (groups.empty() || groups.back().expert != pair.expert) groups.push_back({pair.expert, i, 0});
-        ++groups.back().count;
-        input.insert(input.end(), floats + pair.row * hidden, floats + (pair.row + 1) * hidden);
+    for (std::uint32_t index : order) {
+        const float* row = floats + pairs[index].row * hidden;
+        input.insert(input.end(), row, row + hidden);
     }
     std::vector<double> gate(projections.gate ? pairs.size() * ff : 0);
     std::vector<double> up(pairs.size() * ff);
     std::vector<double> outer(pairs.size() * hidden);
     auto stage = [&groups](std::atomic<std::size_t>& next, std::size_t outputs, auto task) -> Team::Stage {
         const std::size_t parts = (outputs + kTaskOutputs - 1) / kTaskOutputs;
-        return [&next, &groups, outputs, parts, task](int, int) {
-            for (std::size_t i = next.fetch_add(1); i < groups.size() * parts; i = next.fetch_add(1)) {
-                const std::size_t begin = i % parts * kTaskOutputs;
-                task(groups[i / parts], begin, std::min(begin + kTaskOutputs, outputs));
-            }
-        };
+        return Team::tasks(next, groups.size() * parts, [&groups, outputs, parts, task](std::size_t i) {
+            const std::size_t begin = i % parts * kTaskOutputs;
+            task(groups[i / parts], begin, std::min(begin + kTaskOutputs, outputs));
+        });
     };
     std::array<std::atomic<std::size_t>, 2> next{};
     const std::array<Team::Stage, 2> stages = {
         stage(next[0], ff,
-              [&](const Group& group, std::size_t begin, std::size_t end) {
+              [&](const PairGroup& group, std::size_t begin, std::size_t end) {
                   project(projections.up, group, input, begin, end, up);
                   if (projections.gate) project(*projections.gate, group, input, begin, end, gate);
                   for (std::size_t i = group.first; i < group.first + group.count; ++i) {
@@ -136,7 +124,7 @@ Status ExactEngine::compute_checked(const LayerWeights& weights, const Recipe& r
                   }
               }),
         stage(next[1], hidden,
-              [&](const Group& group, std::size_t begin, std::size_t end) {
+              [&](const PairGroup& group, std::size_t begin, std::size_t end) {
                   project(projections.down, group, up, begin, end, outer);
                   for (std::size_t i = group.first; i < group.first + group.count; ++i) {
                       for (std::size_t c = begin; c < end; ++c)

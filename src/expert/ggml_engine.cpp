@@ -6,10 +6,10 @@
 #include "expert/ggml_engine.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "expert/graph.h"
+#include "expert/pair_groups.h"
 
 namespace kvasir {
 
@@ -95,9 +95,7 @@ Status GgmlEngine::compute_whole(const LayerWeights& weights, const Recipe& reci
 Status GgmlEngine::compute_chunked(const LayerWeights& weights, const Recipe& recipe, std::span<const float> rows,
                                    std::span<const Pair> pairs, std::size_t chunk, float* out) {
     const std::size_t hidden = weights.hidden;
-    order_.resize(pairs.size());
-    std::iota(order_.begin(), order_.end(), 0U);
-    std::ranges::stable_sort(order_, {}, [&](std::uint32_t index) { return pairs[index].expert; });
+    order_by_expert(pairs, order_);
     ids_.resize(chunk);
     gathered_.resize(chunk * hidden);
     results_.resize(chunk * hidden);

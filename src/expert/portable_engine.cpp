@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <numeric>
 #include <optional>
 #include <vector>
 
+#include "expert/pair_groups.h"
 #include "expert/projections.h"
 #include "portable/kernels.h"
 
@@ -31,11 +31,7 @@ portable::Form form_of(const Projection& projection) {
     return portable::traits(projection.type).form;
 }
 
-// The pairs of one expert: positions [first, first + count) of the sorted order.
-struct Group {
-    std::uint32_t expert = 0;
-    std::size_t first = 0;
-    std::size_t count = 0;
+struct Group : PairGroup {
     std::optional<portable::PreparedRows> gate_rows;  // where gate and up want different forms
     std::optional<portable::PreparedRows> rows;
     std::optional<portable::PreparedRows> inner;
@@ -49,7 +45,6 @@ class PortableEngine final : public Engine {
     Status compute_checked(const LayerWeights& weights, const Recipe& recipe, ByteSpan rows,
                            std::span<const Pair> pairs, std::span<std::byte> out) override;
     Status compute_chunk(std::span<const std::uint32_t> order, std::span<const Pair> pairs, std::span<std::byte> out);
-    void group(std::span<const std::uint32_t> order, std::span<const Pair> pairs);
 
     void prepare(Group& group, std::span<const std::uint32_t> order, std::span<const Pair> pairs) const;
     portable::PreparedRows prepared(portable::Form form, std::size_t count, const std::byte* rows) const;
@@ -76,15 +71,6 @@ class PortableEngine final : public Engine {
     std::vector<float> outer_;  // [pairs][hidden]
 };
 
-// Hands out the tasks 0 … count − 1, each once.
-template <class F>
-Team::Stage stage(std::atomic<std::size_t>& next, std::size_t count, F task) {
-    return [&next, count, task](int /*thread*/, int /*threads*/) {
-        for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1))
-            task(i);
-    };
-}
-
 std::size_t tasks_for(std::size_t outputs) {
     return (outputs + kTaskOutputs - 1) / kTaskOutputs;
 }
@@ -97,9 +83,7 @@ Status PortableEngine::compute_checked(const LayerWeights& weights, const Recipe
     rows_ = rows;
     projections_ = projections_of(weights);
     activation_ = {static_cast<portable::Function>(recipe.activation), recipe.alpha, recipe.limit};
-    order_.resize(pairs.size());
-    std::iota(order_.begin(), order_.end(), 0U);
-    std::ranges::stable_sort(order_, {}, [&](std::uint32_t index) { return pairs[index].expert; });
+    order_by_expert(pairs, order_);
     // The floats above, and rows as bytes and as prepared, twice.
     const std::size_t bytes_per_pair = 4 * (hidden_ + ff_) * sizeof(float);
     const std::size_t chunk = std::max<std::size_t>(1, kScratchBytes / bytes_per_pair);
@@ -110,18 +94,11 @@ Status PortableEngine::compute_checked(const LayerWeights& weights, const Recipe
     return {};
 }
 
-void PortableEngine::group(std::span<const std::uint32_t> order, std::span<const Pair> pairs) {
-    groups_.clear();
-    for (std::size_t position = 0; position < order.size(); ++position) {
-        const std::uint32_t expert = pairs[order[position]].expert;
-        if (groups_.empty() || groups_.back().expert != expert) groups_.push_back({expert, position, 0, {}, {}, {}});
-        ++groups_.back().count;
-    }
-}
-
 Status PortableEngine::compute_chunk(std::span<const std::uint32_t> order, std::span<const Pair> pairs,
                                      std::span<std::byte> out) {
-    group(order, pairs);
+    groups_.clear();
+    for (const PairGroup& group : groups_of(order, pairs))
+        groups_.push_back({group, {}, {}, {}});
     gate_.resize(projections_.gate ? order.size() * ff_ : 0);
     up_.resize(order.size() * ff_);
     outer_.resize(order.size() * hidden_);
@@ -130,19 +107,19 @@ Status PortableEngine::compute_chunk(std::span<const std::uint32_t> order, std::
     const std::size_t row_size = row_bytes(RowEncoding::i16x256, hidden_);
     std::array<std::atomic<std::size_t>, 5> next{};
     const std::array<Team::Stage, 5> stages = {
-        stage(next[0], groups_.size(), [&](std::size_t i) { prepare(groups_[i], order, pairs); }),
-        stage(next[1], groups_.size() * inner_tasks,
-              [&](std::size_t i) { compute_inner(groups_[i / inner_tasks], i % inner_tasks * kTaskOutputs); }),
-        stage(next[2], groups_.size(), [&](std::size_t i) { prepare_inner(groups_[i]); }),
-        stage(next[3], groups_.size() * outer_tasks,
-              [&](std::size_t i) { compute_outer(groups_[i / outer_tasks], i % outer_tasks * kTaskOutputs); }),
-        stage(next[4], (order.size() + kTaskRows - 1) / kTaskRows,
-              [&](std::size_t i) {
-                  for (std::size_t at = i * kTaskRows; at < std::min(order.size(), (i + 1) * kTaskRows); ++at) {
-                      kernels_.to_result(std::span(outer_).subspan(at * hidden_, hidden_),
-                                         out.subspan(order[at] * row_size, row_size));
-                  }
-              }),
+        Team::tasks(next[0], groups_.size(), [&](std::size_t i) { prepare(groups_[i], order, pairs); }),
+        Team::tasks(next[1], groups_.size() * inner_tasks,
+                    [&](std::size_t i) { compute_inner(groups_[i / inner_tasks], i % inner_tasks * kTaskOutputs); }),
+        Team::tasks(next[2], groups_.size(), [&](std::size_t i) { prepare_inner(groups_[i]); }),
+        Team::tasks(next[3], groups_.size() * outer_tasks,
+                    [&](std::size_t i) { compute_outer(groups_[i / outer_tasks], i % outer_tasks * kTaskOutputs); }),
+        Team::tasks(next[4], (order.size() + kTaskRows - 1) / kTaskRows,
+                    [&](std::size_t i) {
+                        for (std::size_t at = i * kTaskRows; at < std::min(order.size(), (i + 1) * kTaskRows); ++at) {
+                            kernels_.to_result(std::span(outer_).subspan(at * hidden_, hidden_),
+                                               out.subspan(order[at] * row_size, row_size));
+                        }
+                    }),
     };
     const std::uint64_t matrices = projections_.gate ? 3 : 2;
     return team_->run(stages, order.size() * matrices * hidden_ * ff_);

@@ -5,6 +5,8 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +28,15 @@ class Team {
 
     // Called by every thread of the team, with its number and how many they are.
     using Stage = std::function<void(int thread, int threads)>;
+    // Tasks 0 … count − 1, each done once, by whichever thread is free. `next` begins at 0 and lives as long as the
+    // stage.
+    template <class Task>
+    static Stage tasks(std::atomic<std::size_t>& next, std::size_t count, Task task) {
+        return [&next, count, task](int /*thread*/, int /*threads*/) {
+            for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1))
+                task(i);
+        };
+    }
     // Runs the stages in their order: no thread begins one before all have finished the one before.
     Status run(std::span<const Stage> stages, std::uint64_t multiplications);
 

@@ -45,9 +45,23 @@ Auditor::~Auditor() {
     thread_.join();
 }
 
-bool Auditor::draw(double share) {
+std::vector<std::uint32_t> Auditor::choose(std::size_t pairs, double share, std::size_t most) {
+    std::vector<std::uint32_t> chosen;
+    std::size_t drawn = 0;
+    std::uniform_real_distribution<double> lot(0, 1);
     std::scoped_lock lock(mutex_);
-    return std::uniform_real_distribution<double>(0, 1)(random_) < share;
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+        if (lot(random_) >= share) continue;
+        ++drawn;
+        if (chosen.size() < most) {
+            chosen.push_back(i);
+            continue;
+        }
+        // Reservoir sampling: the newcomer takes a place with probability most / drawn.
+        const std::size_t place = std::uniform_int_distribution<std::size_t>(0, drawn - 1)(random_);
+        if (place < most) chosen[place] = i;
+    }
+    return chosen;
 }
 
 void Auditor::submit(AuditQuestion question, std::vector<float> answer, std::weak_ptr<AuditSubject> subject,

@@ -71,8 +71,9 @@ class Auditor {
     Auditor& operator=(const Auditor&) = delete;
 
     const AuditBudget& budget() const { return budget_; }
-    // Whether a pair shall be audited, by lot.
-    bool draw(double share);
+    // Which of a request's pairs are to be audited, by lot: each with probability `share`, but no more than `most`, of
+    // which all have the same chance wherever in the request they are.
+    std::vector<std::uint32_t> choose(std::size_t pairs, double share, std::size_t most);
     // answer: [hidden]. Dropped where too many wait: the budget is spent.
     void submit(AuditQuestion question, std::vector<float> answer, std::weak_ptr<AuditSubject> subject,
                 std::uint64_t stamp);

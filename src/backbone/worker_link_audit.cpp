@@ -17,10 +17,9 @@ std::vector<WorkerLink::Sample> WorkerLink::draw_samples(const Compute& compute,
     std::vector<Sample> samples;
     if (config_.auditor == nullptr) return samples;
     const std::size_t size = row_bytes(compute.encoding, compute.hidden);
-    for (std::size_t i = 0; i < compute.pairs.size() && samples.size() < kMostSamples; ++i) {
-        if (!config_.auditor->draw(share)) continue;
+    for (std::uint32_t i : config_.auditor->choose(compute.pairs.size(), share, kMostSamples)) {
         const ByteSpan row = compute.rows.subspan(compute.pairs[i].row * size, size);
-        samples.push_back({static_cast<std::uint32_t>(i),
+        samples.push_back({i,
                            {compute.layer,
                             compute.pairs[i].expert,
                             compute.hidden,

@@ -65,6 +65,19 @@ std::vector<float> hard_row(Random& random, std::size_t columns, std::uint64_t k
     }
 }
 
+std::vector<FunctionCase> function_cases() {
+    std::vector<FunctionCase> cases;
+    for (int number = 0; number <= 6; ++number) {
+        const Activation activation{static_cast<Function>(number), 1.702F, 3.5F};
+        for (bool gated : {false, true}) {
+            const bool only_gated = activation.function >= Function::swiglu_oai;
+            const bool only_ungated = activation.function == Function::relu_squared;
+            if (gated ? !only_ungated : !only_gated) cases.push_back({activation, gated});
+        }
+    }
+    return cases;
+}
+
 std::vector<std::size_t> lengths(ggml_type type) {
     switch (traits(type).form) {
         case Form::q8x256:

@@ -177,28 +177,23 @@ TEST_P(RowsOf, RoundResultsAsTheReference) {
 
 TEST_P(RowsOf, ActivateAsTheReference) {
     Random random(15);
-    for (int number = 0; number <= 6; ++number) {
-        const Activation activation{static_cast<Function>(number), 1.702F, 3.5F};
-        for (bool gated : {false, true}) {
-            const bool only_gated = activation.function >= Function::swiglu_oai;
-            const bool only_ungated = activation.function == Function::relu_squared;
-            if (gated ? only_ungated : only_gated) continue;
-            for (int round = 0; round < 200; ++round) {
-                const std::size_t count = 1 + random.below(300);
-                std::vector<float> gate = normal_row(random, count, round % 2 == 0 ? 4.0F : 60.0F);
-                std::vector<float> up = normal_row(random, count, 4.0F);
-                for (std::size_t i = 0; i < count; i += 3) {
-                    gate[i] = random.any_float();
-                    up[(i * 7) % count] = random.any_float();
-                }
-                std::vector<float> expected(count);
-                std::vector<float> actual(count);
-                const std::span<const float> gates = gated ? std::span<const float>(gate) : std::span<const float>();
-                reference::activate(activation, gates, up, expected);
-                kernels_.activate(activation, gates, up, actual);
-                expect_same_bits(expected, actual);
-                if (HasFatalFailure()) FAIL() << "function " << number << (gated ? ", gated" : "");
+    for (const auto& [activation, gated] : function_cases()) {
+        for (int round = 0; round < 200; ++round) {
+            const std::size_t count = 1 + random.below(300);
+            std::vector<float> gate = normal_row(random, count, round % 2 == 0 ? 4.0F : 60.0F);
+            std::vector<float> up = normal_row(random, count, 4.0F);
+            for (std::size_t i = 0; i < count; i += 3) {
+                gate[i] = random.any_float();
+                up[(i * 7) % count] = random.any_float();
             }
+            std::vector<float> expected(count);
+            std::vector<float> actual(count);
+            const std::span<const float> gates = gated ? std::span<const float>(gate) : std::span<const float>();
+            reference::activate(activation, gates, up, expected);
+            kernels_.activate(activation, gates, up, actual);
+            expect_same_bits(expected, actual);
+            if (HasFatalFailure())
+                FAIL() << "function " << static_cast<int>(activation.function) << (gated ? ", gated" : "");
         }
     }
 }

@@ -89,23 +89,18 @@ void compare_rows(Comparison& comparison) {
 
 void compare_functions(Comparison& comparison) {
     Random random(103);
-    for (int number = 0; number <= 6; ++number) {
-        const Activation activation{static_cast<Function>(number), 1.702F, 3.5F};
-        for (bool gated : {false, true}) {
-            const bool only_gated = activation.function >= Function::swiglu_oai;
-            const bool only_ungated = activation.function == Function::relu_squared;
-            if (gated ? only_ungated : only_gated) continue;
-            for (int round = 0; round < 20; ++round) {
-                const std::size_t count = 1 + random.below(300);
-                std::vector<float> gate = normal_row(random, gated ? count : 0, round % 2 == 0 ? 4.0F : 60.0F);
-                std::vector<float> up = normal_row(random, count, 4.0F);
-                for (std::size_t i = 0; i < count; i += 3) {
-                    if (gated) gate[i] = random.any_float();
-                    up[(i * 7) % count] = random.any_float();
-                }
-                comparison.compare("function " + std::to_string(number),
-                                   [&](const Implementation& by) { return by.activate(activation, gate, up); });
+    for (const auto& [activation, gated] : function_cases()) {
+        for (int round = 0; round < 20; ++round) {
+            const std::size_t count = 1 + random.below(300);
+            std::vector<float> gate = normal_row(random, gated ? count : 0, round % 2 == 0 ? 4.0F : 60.0F);
+            std::vector<float> up = normal_row(random, count, 4.0F);
+            for (std::size_t i = 0; i < count; i += 3) {
+                if (gated) gate[i] = random.any_float();
+                up[(i * 7) % count] = random.any_float();
             }
+            comparison.compare(
+                "function " + std::to_string(static_cast<int>(activation.function)),
+                [&, &activation = activation](const Implementation& by) { return by.activate(activation, gate, up); });
         }
     }
 }

@@ -21,11 +21,11 @@ std::uint64_t resident_bytes(int pid) {
 
 // Has the worker compute with every expert it holds.
 Status use_all_experts(const SyntheticWorker& worker) {
-    Result<std::unique_ptr<Dispatcher>> dispatcher = connect_to(worker, Arithmetic::portable);
+    Result<std::unique_ptr<Dispatcher>> dispatcher = connect_to(worker, Arithmetic::ggml_cpu);
     if (!dispatcher) return fail(dispatcher.error());
     NoLocalExperts nobody;
     for (const ExpertLayer& layer : worker.map.layers) {
-        OneRowCall call(layer, Arithmetic::portable);
+        OneRowCall call(layer, Arithmetic::ggml_cpu);
         if (Status computed = (*dispatcher)->compute(call.get(), nobody); !computed) return computed;
     }
     return {};

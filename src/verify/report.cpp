@@ -135,7 +135,8 @@ json swarm_json(const SwarmStats& swarm) {
                            {"state", state_name(worker.state)},
                            {"experts_held", worker.experts_held},
                            {"pairs", worker.pairs},
-                           {"failures", worker.failures}});
+                           {"failures", worker.failures},
+                           {"audits_passed", worker.audits}});
     }
     return {{"pairs_local", swarm.pairs_local},       {"pairs_remote", swarm.pairs_remote},
             {"pairs_hedged", swarm.pairs_hedged},     {"bytes_sent", swarm.bytes_sent},

@@ -65,6 +65,7 @@ struct LinkTiming {
     std::chrono::milliseconds forgiven_after{5000};   // one failure is forgotten per this long of good service
     std::chrono::milliseconds refresh{500};           // a worker nobody asks for this long is measured again
     std::chrono::milliseconds shortest_deadline{25};  // of a request: below is the scheduler's noise
+    std::chrono::milliseconds signature{5000};        // an answer that is audited is signed within this, with TLS
 };
 
 struct SwarmConfig {
@@ -79,6 +80,8 @@ struct SwarmConfig {
     LinkTiming timing;
     std::shared_ptr<AuditReference> audit_reference;  // null: no audits
     AuditBudget audit_budget;
+    std::shared_ptr<AuditReference> strict_reference;  // with it, what is audited is checked before it is used
+    std::filesystem::path evidence;                    // a directory, for signed wrong answers; empty: not kept
     // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and
     // tests.
     bool prefer_remote = true;

@@ -16,7 +16,7 @@ using Digest = std::array<std::byte, 32>;
 // 64 lower-case hex digits.
 std::string to_hex(const Digest& digest);
 // Accepts exactly 64 hex digits of either case.
-Result<Digest> digest_from_hex(std::string_view hex);
+Result<Digest> digest_from_hex(std::string_view digits);
 
 Digest sha256(ByteSpan bytes);
 

@@ -72,7 +72,7 @@ struct SwarmConfig {
     std::vector<WorkerEndpoint> workers;
     std::shared_ptr<const Identity> identity;  // null: only endpoints without id
     Digest model_id{};
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
     // A worker is not asked for more than it is expected to answer in half of it: of a very large batch the rest is
     // computed here meanwhile.

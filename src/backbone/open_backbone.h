@@ -24,7 +24,7 @@ struct BackboneOptions {
     std::filesystem::path identity;    // empty: default_identity_path(); made when missing
     std::vector<std::string> workers;  // "HOST:PORT#NODEID"; none: M0, and neither manifest nor identity is needed
     std::chrono::milliseconds deadline{2000};
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     // Workers get every pair they hold, even what this machine would compute sooner (see SwarmConfig::prefer_remote).
     bool prefer_workers = false;
     bool strict = false;             // what is audited of the workers' answers is used only once it was checked

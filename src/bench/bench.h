@@ -19,7 +19,7 @@ struct LocalBench {
     int threads = 1;
     int rounds = 15;  // pairs of runs, stock and Kvasir in turn
     int tokens = 24;  // decoded one by one in a run
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // Decoding without workers against stock llama.cpp, both without repacking. Once per process: it registers the backend.
 Result<BenchReport> bench_local(const LocalBench& options);
@@ -39,7 +39,7 @@ struct DispatchBench {
     std::uint32_t used = 4;  // pairs a call, all for one worker
     int calls = 2000;
     bool tls = true;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // What one layer's call costs beyond the worker's own computing: a real worker process on loopback, batch 1.
 Result<BenchReport> bench_dispatch(const DispatchBench& options);

@@ -52,7 +52,7 @@ struct ServeFlags {
     bool insecure_loopback = false;
     bool prefer_workers = false;
     bool strict = false;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     std::vector<std::string> server_arguments;
     std::vector<std::string> never_taken;
 };

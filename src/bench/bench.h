@@ -56,6 +56,7 @@ struct LimitBench {
     std::uint64_t memory = 0;  // bytes; 0: a third of the model
     int tokens = 32;
     int threads = 1;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // Start and decoding inside a memory cgroup smaller than the model, against stock llama.cpp under the same limit.
 // ErrorKind::unsupported, saying why, where no limit can be set.

@@ -103,6 +103,7 @@ TEST_F(Verify, PortableIsAsFaithfulAsStock) {
     options_.exact_tokens = 1024;
     options_.single_tokens = 0;
     options_.batch = 128;
+    options_.threads = 1;
     Result<VerifyReport> report = verify(options_);
     ASSERT_TRUE(report) << report.error().message;
     const VerifyPass& pass = report->passes.front();

@@ -17,7 +17,7 @@ class FloatProducts {
 
   public:
     template <ggml_type kType>
-    static void multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+    static void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                          std::size_t stride) {
         std::size_t output = begin;
         for (; output + 4 <= end; output += 4)
@@ -30,7 +30,7 @@ class FloatProducts {
     static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
 
     template <ggml_type kType, int kOutputs>
-    static void outputs(const Matrix& matrix, const PreparedRows& rows, std::size_t output, float* out,
+    static void outputs(const Matrix& matrix, const RowsView& rows, std::size_t output, float* out,
                         std::size_t stride) {
         const std::size_t row_bytes = matrix.columns * bytes_of(kType);
         const std::byte* weights = matrix.data + output * row_bytes;

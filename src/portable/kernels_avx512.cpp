@@ -12,7 +12,7 @@ namespace kvasir::portable {
 namespace {
 
 // One row is bound by memory, and Q6_K's blocks suit tiles worst; many rows are bound by arithmetic.
-void multiply_q6k(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void multiply_q6k(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                   std::size_t stride) {
     if (rows.count() == 1) return StreamQ6K<Avx512>::multiply(matrix, rows, begin, end, out);
     Tiles<Avx512>::multiply_wide<Q6K>(matrix, rows, begin, end, out, stride);

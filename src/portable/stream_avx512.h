@@ -18,8 +18,7 @@ template <class V>
 class StreamQ6K {
   public:
     // `rows` has one row.
-    static void multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
-                         float* out) {
+    static void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out) {
         const std::size_t units = rows.units();
         const std::size_t fours = units & ~std::size_t{3};
         const Wide* blocks = rows.wide(0);

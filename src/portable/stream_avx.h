@@ -117,7 +117,9 @@ struct Across {
         const __m256i first = _mm256_hadd_epi32(both(v[0], v[4]), both(v[1], v[5]));
         return _mm256_hadd_epi32(first, _mm256_hadd_epi32(both(v[2], v[6]), both(v[3], v[7])));
     }
-    static __m128i halves(__m256i v) { return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
+    static __m128i halves(__m256i v) {
+        return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    }
 
   private:
     static __m256i both(__m128i low, __m128i high) {
@@ -275,10 +277,8 @@ struct StreamQ5K : StreamWide {
         __m256i odd = _mm256_setzero_si256();
         const auto quarter = [&]<int kQuarter>() {
             const __m256i bytes = B::load(from + 48 + 32 * kQuarter);
-            const __m256i lower =
-                _mm256_or_si256(B::low_nibbles(bytes), B::template bits<4 - 2 * kQuarter>(high, 16));
-            const __m256i upper =
-                _mm256_or_si256(B::high_nibbles(bytes), B::template bits<3 - 2 * kQuarter>(high, 16));
+            const __m256i lower = _mm256_or_si256(B::low_nibbles(bytes), B::template bits<4 - 2 * kQuarter>(high, 16));
+            const __m256i upper = _mm256_or_si256(B::high_nibbles(bytes), B::template bits<3 - 2 * kQuarter>(high, 16));
             even = B::add(even, lower, q + 64 * kQuarter, B::template spread<2 * kQuarter>(s.scales));
             odd = B::add(odd, upper, q + 64 * kQuarter + 32, B::template spread<2 * kQuarter + 1>(s.scales));
         };
@@ -345,8 +345,7 @@ struct StreamQ2K : StreamWide {
         const __m128i nibble = _mm_set1_epi8(15);
         const __m256i scales = _mm256_cvtepu8_epi16(B::evens_odds(_mm_and_si128(bytes, nibble)));
         const __m128i minimums = B::as_sums(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble));
-        batch.minimums[i] =
-            Across<V>::halves(_mm256_madd_epi16(_mm256_cvtepu8_epi16(minimums), B::sums16(block)));
+        batch.minimums[i] = Across<V>::halves(_mm256_madd_epi16(_mm256_cvtepu8_epi16(minimums), B::sums16(block)));
         __m256i even = _mm256_setzero_si256();
         __m256i odd = _mm256_setzero_si256();
         const auto half = [&]<int kHalf>() {

@@ -25,12 +25,13 @@ struct LocalBench {
 Result<BenchReport> bench_local(const LocalBench& options);
 
 struct WorkerBench {
+    std::string type = "Q4_K";  // of all weights
     int threads = 1;
     std::uint64_t hidden = 3072;
     std::uint64_t ff = 1024;
     std::uint32_t experts = 64;
 };
-// A worker's arithmetic against the memory's speed, by rows per expert.
+// A worker's arithmetic against the memory's speed and ggml's repacked weights, by rows per expert.
 Result<BenchReport> bench_worker(const WorkerBench& options);
 
 struct DispatchBench {

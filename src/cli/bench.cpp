@@ -107,6 +107,7 @@ void add_bench(CLI::App& app, Action& action) {
     local->callback([&action, flags] { action = [flags] { return run_local(*flags); }; });
 
     CLI::App* worker = add("worker", "A worker's arithmetic against the memory's speed");
+    worker->add_option("--type", flags->worker.type, "Type of the weights")->type_name("NAME")->capture_default_str();
     worker->add_option("--hidden", flags->worker.hidden, "Columns")
         ->check(CLI::Range(256, 65536))
         ->capture_default_str();

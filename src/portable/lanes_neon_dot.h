@@ -23,4 +23,15 @@ struct NeonDot : NeonLanes<NeonDot> {
     }
 };
 
+struct DotProducts {
+    template <int kMax, int kWords>
+    static int32x4_t row_sums(const int32x4_t* weights, const std::int8_t* q) {
+        int32x4_t sums = vdotq_s32(vdupq_n_s32(0), vreinterpretq_s8_s32(weights[0]), vld1q_s8(q));
+        if constexpr (kWords == 8) sums = vdotq_s32(sums, vreinterpretq_s8_s32(weights[4]), vld1q_s8(q + 16));
+        return sums;
+    }
+};
+
+struct NeonDotSingle : NeonSingleLanes<NeonDotSingle, DotProducts> {};
+
 }  // namespace kvasir::portable

@@ -17,4 +17,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set_source_files_properties(${portable}/kernels_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
     set_source_files_properties(${portable}/kernels_neon_dot.cpp PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
+    set_source_files_properties(${portable}/kernels_neon_i8mm.cpp
+                                PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod+i8mm")
 endif()

@@ -9,7 +9,8 @@ namespace kvasir::portable {
 
 const KernelTable* neon_table() {
 #if defined(__aarch64__)
-    static const KernelTable table = table_of_singles<Neon, NeonSingle, NeonSingle>(Isa::neon);
+    static const KernelTable table =
+        table_of_lanes<Neon>(Isa::neon, multiply_of_singles<Neon, Tiles<Neon>, SingleRow<NeonSingle>>);
     return &table;
 #else
     return nullptr;

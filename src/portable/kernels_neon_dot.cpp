@@ -9,7 +9,8 @@ namespace kvasir::portable {
 
 const KernelTable* neon_dot_table() {
 #if defined(__ARM_FEATURE_DOTPROD)
-    static const KernelTable table = table_of_singles<NeonDot, NeonDot, NeonDotSingle>(Isa::neon_dot);
+    static const KernelTable table = table_of_lanes<NeonDot>(
+        Isa::neon_dot, multiply_of_singles<NeonDot, Tiles<NeonDot>, SingleRow<NeonDotSingle>, SingleRow<NeonDot>>);
     return &table;
 #else
     return nullptr;

@@ -209,8 +209,8 @@ struct Neon : NeonLanes<Neon> {
 
 // For one row of activations: a vector of weights is 16 columns of one output, as they lie in memory, and what the dot
 // product adds up last are its lanes. Cheaper than turning weights into words of four outputs, which pays where rows
-// share it. `Products` has row_sums<kMax, kWords>(weights, q): of an output, whose vectors are four apart.
-template <class Tag, class Products>
+// share it. Tag has row_sums<kMax, kWords>(weights, q): of an output, whose vectors are four apart.
+template <class Tag>
 struct NeonSingleLanes : NeonLanes<Tag> {
     using typename NeonLanes<Tag>::Ints;
 
@@ -221,33 +221,30 @@ struct NeonSingleLanes : NeonLanes<Tag> {
     template <int kMax, int kWords, class Integers>
     static Ints dot(const Ints* weights, Integers integers) {
         static_assert(kWords == 4 || kWords == 8);
-        return NeonLanes<Tag>::sums_of(Products::template row_sums<kMax, kWords>(weights, integers.q),
-                                       Products::template row_sums<kMax, kWords>(weights + 1, integers.q),
-                                       Products::template row_sums<kMax, kWords>(weights + 2, integers.q),
-                                       Products::template row_sums<kMax, kWords>(weights + 3, integers.q));
+        return NeonLanes<Tag>::sums_of(Tag::template row_sums<kMax, kWords>(weights, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 1, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 2, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 3, integers.q));
     }
 };
 
-struct WideningProducts {
+struct NeonSingle : NeonSingleLanes<NeonSingle> {
     // Products are added in 16 bits as long as none can overflow: two of any bytes, four of weights up to 64.
     template <int kMax, int kWords>
-    static int32x4_t row_sums(const int32x4_t* weights, const std::int8_t* q) {
+    static Ints row_sums(const Ints* weights, const std::int8_t* q) {
         int16x8_t pairs = add_products(vdupq_n_s16(0), weights[0], q);
         if constexpr (kWords == 8 && kMax <= 64) pairs = add_products(pairs, weights[4], q + 16);
-        const int32x4_t sums = vpaddlq_s16(pairs);
+        const Ints sums = vpaddlq_s16(pairs);
         if constexpr (kWords == 8 && kMax > 64)
             return vpadalq_s16(sums, add_products(vdupq_n_s16(0), weights[4], q + 16));
         return sums;
     }
 
   private:
-    static int16x8_t add_products(int16x8_t sum, int32x4_t weights, const std::int8_t* q) {
-        const int8x16_t w = vreinterpretq_s8_s32(weights);
+    static int16x8_t add_products(int16x8_t sum, Ints weights, const std::int8_t* q) {
         const int8x16_t a = vld1q_s8(q);
-        return vmlal_high_s8(vmlal_s8(sum, vget_low_s8(w), vget_low_s8(a)), w, a);
+        return vmlal_high_s8(vmlal_s8(sum, vget_low_s8(bytes_of(weights)), vget_low_s8(a)), bytes_of(weights), a);
     }
 };
-
-struct NeonSingle : NeonSingleLanes<NeonSingle, WideningProducts> {};
 
 }  // namespace kvasir::portable

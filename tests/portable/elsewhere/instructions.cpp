@@ -21,8 +21,8 @@ extern "C" {
 namespace kvasir::portable::test {
 namespace {
 
-constexpr std::size_t kOutputs = 8;
-constexpr std::size_t kColumns = 2048;
+constexpr std::size_t kOutputs = 16;
+constexpr std::size_t kColumns = 1024;
 constexpr std::size_t kMostRows = 8;
 
 template <class Compute>

@@ -51,7 +51,7 @@ template <class Tag>
 struct NeonLanes {
     static constexpr int kRows = 4;
     // A single row's sum is kept in a register across blocks.
-    static constexpr bool kSumInRegister = true;
+    static constexpr bool kSumInRegister = false;
     using Ints = int32x4_t;
     using Floats = float32x4_t;
     using Eight = EightNeon<Tag>;

@@ -28,6 +28,13 @@ struct NeonPairs : NeonLanes<NeonPairs> {
         words[2] = vreinterpretq_s32_s64(vzip2q_s64(row0, row1));
         words[3] = vreinterpretq_s32_s64(vzip2q_s64(row2, row3));
     }
+    // Sixteen columns of two rows, as `products` wants them.
+    static void interleave16(const std::int8_t* first, const std::int8_t* second, std::int8_t* pair) {
+        const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(first));
+        const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(second));
+        vst1q_s8(pair, vreinterpretq_s8_s64(vzip1q_s64(a, b)));
+        vst1q_s8(pair + 16, vreinterpretq_s8_s64(vzip2q_s64(a, b)));
+    }
     // `pair` has the integers of two rows, eight columns of each in turn.
     template <int kWords>
     static Sums products(const Ints* weights, const std::int8_t* pair) {

@@ -24,10 +24,8 @@ class PairedRows {
             for (std::size_t unit = 0; unit < rows.units(); ++unit, to += 2 * block) {
                 const std::int8_t* a = wide ? rows.wide(first)[unit].q : rows.narrow(first)[unit].q;
                 const std::int8_t* b = wide ? rows.wide(second)[unit].q : rows.narrow(second)[unit].q;
-                for (std::size_t column = 0; column < block; column += 8) {
-                    std::memcpy(to + 2 * column, a + column, 8);
-                    std::memcpy(to + 2 * column + 8, b + column, 8);
-                }
+                for (std::size_t column = 0; column < block; column += 16)
+                    V::interleave16(a + column, b + column, to + 2 * column);
             }
         }
     }
@@ -87,13 +85,16 @@ class PairTiles {
                 NarrowUnit<V> weights;
                 Type::template unpack<V>(from, tile.row_bytes, 0, weights);
                 const std::int8_t* integers = pairs.pair(tile.first / 2) + unit * 64;
-                for (std::size_t row = 0; row < tile.count; row += 2, integers += pairs.pair_bytes()) {
+                const Narrow* block = rows.narrow(tile.first) + unit;
+                F* lane = &lanes[0][unit % 8];
+                for (std::size_t row = 0; row < tile.count; row += 2) {
                     const auto sums = V::template products<8>(weights.words, integers);
-                    add_term<Type>(lanes[row][unit % 8], weights, V::of_first_row(sums),
-                                   rows.narrow(tile.first + row)[unit]);
-                    if (row + 1 == tile.count) break;
-                    add_term<Type>(lanes[row + 1][unit % 8], weights, V::of_second_row(sums),
-                                   rows.narrow(tile.first + row + 1)[unit]);
+                    const Narrow* second = row + 1 < tile.count ? block + rows.units() : block;
+                    add_term<Type>(lane[0], weights, V::of_first_row(sums), *block);
+                    add_term<Type>(lane[8], weights, V::of_second_row(sums), *second);
+                    block += 2 * rows.units();
+                    lane += 16;
+                    integers += pairs.pair_bytes();
                 }
             }
         });

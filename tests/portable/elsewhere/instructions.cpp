@@ -1,12 +1,11 @@
-// portable_instructions_*: the products of the kernels and of ggml's between two marks, for an emulator that writes
-// down every instruction (scripts/portable-instructions.sh counts). One line a measurement, in their order:
+// portable_instructions_*: the products of ggml and of the fastest kernels between two marks, for an emulator that
+// writes down every instruction (scripts/portable-speed.sh counts). One line a measurement, in their order:
 //     TYPE IMPLEMENTATION ROWS STRETCHES
-// where a stretch is 256 weights times all rows. No count depends on the numbers.
+// where a stretch is 256 weights times all rows. No count depends on the numbers, so all are zero.
 #include <cstdio>
 
 #include "portable/elsewhere/ggml_dots.h"
 #include "portable/kernels.h"
-#include "portable/random.h"
 
 // Calls to these are the marks. The emulator names them by their symbols.
 extern "C" {
@@ -21,7 +20,7 @@ extern "C" {
 namespace kvasir::portable::test {
 namespace {
 
-constexpr std::size_t kOutputs = 16;
+constexpr std::size_t kOutputs = 32;
 constexpr std::size_t kColumns = 1024;
 constexpr std::size_t kMostRows = 8;
 
@@ -66,14 +65,11 @@ void count_kernels(ggml_type type, const std::byte* weights, std::size_t rows) {
     const PreparedRows prepared(form, kColumns, rows, activations.data());
     const Matrix matrix{type, kOutputs, kColumns, weights};
     std::vector<float> out(rows * kOutputs);
-    for (Isa isa : supported_isas()) {
-        if (isa == Isa::plain) continue;
-        const Kernels kernels(isa);
-        // Tables that are made on first use.
-        kernels.multiply(matrix, prepared, 0, kOutputs, out.data(), kOutputs);
-        count(type, name_of(isa), rows,
-              [&] { kernels.multiply(matrix, prepared, 0, kOutputs, out.data(), kOutputs); });
-    }
+    const Kernels kernels;
+    // What is made on first use.
+    kernels.multiply(matrix, prepared, 0, kOutputs, out.data(), kOutputs);
+    count(type, name_of(kernels.isa()), rows,
+          [&] { kernels.multiply(matrix, prepared, 0, kOutputs, out.data(), kOutputs); });
 }
 
 }  // namespace
@@ -81,9 +77,8 @@ void count_kernels(ggml_type type, const std::byte* weights, std::size_t rows) {
 
 int main() {
     using namespace kvasir::portable::test;
-    Random random(1);
     for (const GgmlDot& dot : ggml_dots()) {
-        const auto bytes = weights(random, dot.type, kOutputs, kColumns, Fill::sane);
+        const kvasir::portable::ByteVector bytes(kOutputs * weight_row_bytes(dot.type, kColumns));
         for (std::size_t rows : {std::size_t{1}, std::size_t{2}, kMostRows}) {
             count_ggml(dot, bytes.data(), rows);
             count_kernels(dot.type, bytes.data(), rows);

@@ -183,4 +183,50 @@ struct Wasm {
     };
 };
 
+// Weights stay as they lie: a vector is 16 columns of one output, and what the dot product adds up last are its lanes.
+// For the types that load their weights by Words::load_weights16 alone.
+struct WasmWhole : Wasm {
+    static void load_weights16(const std::byte* from, std::size_t stride, Ints* words) {
+        for (std::size_t row = 0; row < kRows; ++row)
+            words[row] = load(from + row * stride);
+    }
+    template <int kMax, int kWords, class Integers>
+    static Ints add_scaled(Ints sum, const Ints* weights, Integers integers, Ints scale) {
+        return add(sum, times(dot<kMax, kWords>(weights, integers), scale));
+    }
+    template <int kMax, int kWords, class Integers>
+    static Ints dot(const Ints* weights, Integers integers) {
+        static_assert(kWords == 4 || kWords == 8);
+        Ints sums[kRows];
+        for (int i = 0; i < kWords; i += 4) {
+            const Ints q = load(integers.q + 4 * i);
+            for (int row = 0; row < kRows; ++row) {
+                const Ints products = add(wasm_i32x4_dot_i16x8(even<kMax>(weights[i + row]), even<255>(q)),
+                                          wasm_i32x4_dot_i16x8(odd<kMax>(weights[i + row]), odd<255>(q)));
+                sums[row] = i == 0 ? products : add(sums[row], products);
+            }
+        }
+        return add_up(add_pairs_of(sums[0], sums[1]), add_pairs_of(sums[2], sums[3]));
+    }
+
+  private:
+    // Bytes 0, 2, 4… or 1, 3, 5… as 16 bits; kMax 255 says that they are signed.
+    template <int kMax>
+    static Ints even(Ints bytes) {
+        if constexpr (kMax > 127) return wasm_i16x8_shr(wasm_i16x8_shl(bytes, 8), 8);
+        return both(bytes, all(0x00FF00FF));
+    }
+    template <int kMax>
+    static Ints odd(Ints bytes) {
+        return kMax > 127 ? wasm_i16x8_shr(bytes, 8) : wasm_u16x8_shr(bytes, 8);
+    }
+    // a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+    static Ints add_pairs_of(Ints a, Ints b) {
+        return add(wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), wasm_i32x4_shuffle(a, b, 2, 6, 3, 7));
+    }
+    static Ints add_up(Ints ab, Ints cd) {
+        return add(wasm_i64x2_shuffle(ab, cd, 0, 2), wasm_i64x2_shuffle(ab, cd, 1, 3));
+    }
+};
+
 }  // namespace kvasir::portable

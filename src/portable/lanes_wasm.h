@@ -67,14 +67,15 @@ struct Wasm {
             values[row] = table[static_cast<std::uint8_t>(from[row * stride])];
         return load(values);
     }
-    // Of the low halves. Shifted into the place of f32's fraction and exponent, a number is too small by 2^112,
-    // denormals too; infinities and NaN get f32's exponent.
-    static Floats from_halves(Ints halves) {
-        const Ints magnitude = both(halves, all(0x7FFF));
-        const Ints sign = left<16>(both(halves, all(0x8000)));
-        const Ints scaled = wasm_f32x4_mul(left<13>(magnitude), wasm_f32x4_splat(0x1p112F));
-        const Ints special = both(wasm_i32x4_gt(magnitude, all(0x7BFF)), all(0x7F800000));
-        return {either(either(scaled, special), sign)};
+    // Of the low halves.
+    static Floats from_halves(Ints halves) { return from_extended_halves(right_signed<16>(left<16>(halves))); }
+    // Of halves with their sign in all upper bits. Shifted into the place of f32's fraction and exponent, a number is
+    // too small by 2^112, denormals too; what comes out above all of f16's numbers gets f32's largest exponent.
+    static Floats from_extended_halves(Ints halves) {
+        const Ints shifted = both(left<13>(halves), all(static_cast<int>(0x8FFFE000U)));
+        const Ints scaled = wasm_f32x4_mul(shifted, wasm_f32x4_splat(0x1p112F));
+        const Ints special = wasm_f32x4_ge(wasm_f32x4_abs(scaled), wasm_f32x4_splat(65536.0F));
+        return {either(scaled, both(special, all(0x7F800000)))};
     }
 
     static Ints both(Ints a, Ints b) { return wasm_v128_and(a, b); }
@@ -166,9 +167,9 @@ struct Wasm {
             if constexpr (kType == GGML_TYPE_F32) {
                 return {{wasm_v128_load(from)}, {wasm_v128_load(from + 16)}};
             } else {
-                const Ints low = wasm_u32x4_load16x4(from);
-                const Ints high = wasm_u32x4_load16x4(from + 8);
-                if constexpr (kType == GGML_TYPE_F16) return {from_halves(low), from_halves(high)};
+                const Ints low = wasm_i32x4_load16x4(from);
+                const Ints high = wasm_i32x4_load16x4(from + 8);
+                if constexpr (kType == GGML_TYPE_F16) return {from_extended_halves(low), from_extended_halves(high)};
                 return {{left<16>(low)}, {left<16>(high)}};
             }
         }

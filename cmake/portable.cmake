@@ -16,8 +16,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     endif()
     set_source_files_properties(${portable}/kernels_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-    # GCC stops inlining where a file has grown by a share of its size. A kernel whose pieces are calls keeps their
-    # vectors in memory: up to a third more instructions.
+    # A kernel whose pieces are calls keeps their vectors in memory, up to a third more instructions. GCC would stop
+    # inlining once the file has grown by a share of its size.
     set(inline)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         set(inline --param=inline-unit-growth=1000 --param=large-function-growth=1000)

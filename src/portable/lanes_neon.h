@@ -50,7 +50,7 @@ struct EightNeon {
 template <class Tag>
 struct NeonLanes {
     static constexpr int kRows = 4;
-    // A single row's sum is kept in a register across blocks.
+    // A single row has kernels of its own.
     static constexpr bool kSumInRegister = false;
     using Ints = int32x4_t;
     using Floats = float32x4_t;

@@ -14,8 +14,8 @@ namespace kvasir::portable {
 
 struct Wasm {
     static constexpr int kRows = 4;
-    // A single row's sum is kept in a register across blocks.
-    static constexpr bool kSumInRegister = true;
+    // A single row has kernels of its own.
+    static constexpr bool kSumInRegister = false;
     using Ints = v128_t;
     // A type of its own, so that add(Ints, Ints) and add(Floats, Floats) differ.
     struct Floats {

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::size_t kOutputs = 32;
 constexpr std::size_t kColumns = 1024;
-constexpr std::size_t kMostRows = 8;
 
 template <class Compute>
 void count(ggml_type type, std::string_view implementation, std::size_t rows, Compute compute) {
@@ -72,17 +71,20 @@ void count_kernels(ggml_type type, const std::byte* weights, std::size_t rows) {
           [&] { kernels.multiply(matrix, prepared, 0, kOutputs, out.data(), kOutputs); });
 }
 
+void count_all() {
+    for (const GgmlDot& dot : ggml_dots()) {
+        const ByteVector weights(kOutputs * weight_row_bytes(dot.type, kColumns));
+        for (std::size_t rows : {1U, 2U, 8U}) {
+            count_ggml(dot, weights.data(), rows);
+            count_kernels(dot.type, weights.data(), rows);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace kvasir::portable::test
 
 int main() {
-    using namespace kvasir::portable::test;
-    for (const GgmlDot& dot : ggml_dots()) {
-        const kvasir::portable::ByteVector bytes(kOutputs * weight_row_bytes(dot.type, kColumns));
-        for (std::size_t rows : {std::size_t{1}, std::size_t{2}, kMostRows}) {
-            count_ggml(dot, bytes.data(), rows);
-            count_kernels(dot.type, bytes.data(), rows);
-        }
-    }
+    kvasir::portable::test::count_all();
     return 0;
 }

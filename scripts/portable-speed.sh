@@ -34,7 +34,7 @@ count_instructions() {
         END {
             for (i = split("1 2 8", rows, " "); i > 0; i--) order[i] = rows[i]
             for (r = 1; r <= 3; r++) {
-                printf "\n%d row%s, instructions per 256 weights\n\n", order[r], order[r] > 1 ? "s" : ""
+                printf "\n%d row%s, instructions per 256 weights\n\n", order[r], (order[r] > 1 ? "s" : "")
                 print "| type | Armv8.0 ggml | here | ratio | dot products, ggml | here | ratio | i8mm, ggml | here | ratio | ggml by two |"
                 print "|---|---|---|---|---|---|---|---|---|---|---|"
                 for (i = 1; i <= count; i++) {
@@ -66,7 +66,7 @@ time_wasm() {
         !seen[$2]++ { types[++count] = $2 }
         END {
             for (r = 1; r <= 8; r += 7) {
-                printf "\n%d row%s, nanoseconds per 256 weights\n\n| type |", r, r > 1 ? "s" : ""
+                printf "\n%d row%s, nanoseconds per 256 weights\n\n| type |", r, (r > 1 ? "s" : "")
                 for (s = 1; s <= set_count; s++) printf " %s |", sets[s]
                 printf " wasm |"
                 for (s = 2; s <= set_count; s++) printf " %s ÷ wasm |", sets[s]

@@ -120,6 +120,8 @@ const KernelTable* find_table(Isa isa) {
 
 Status check_result(std::span<const std::byte> result, std::size_t columns) {
     constexpr int kNotFinite = std::numeric_limits<std::int16_t>::max();
+    if (result.size() != result_bytes(columns))
+        return fail(ErrorKind::invalid, "result row: {} bytes for {} columns", result.size(), columns);
     const std::byte* next = result.data();
     for (std::size_t start = 0; start < columns; start += kResultBlock) {
         const std::size_t count = columns - start < kResultBlock ? columns - start : kResultBlock;

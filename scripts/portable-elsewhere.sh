@@ -5,26 +5,16 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-"$root/scripts/setup.sh" --elsewhere >/dev/null || die "what other machines need could not be installed (above)"
-llama=$(llama_dir)
-out=$root/build-elsewhere
-vectors=$root/docs/portable-vectors
-source=$root/tests/portable/elsewhere
-export CCACHE_DIR=$cache/ccache CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root CCACHE_MAXSIZE=5G
-mkdir -p "$out"
+. "$root/scripts/portable-builds.sh"
+
 passed=0
 failed=0
 digests=()
 
 # build NAME [-DOPTION=…]…: all of it, in $out/NAME.
 build() {
-    local name=$1 log=$out/$1.log
-    shift
-    { cmake -S "$source" -B "$out/$name" -G Ninja "-DKVASIR_GGML_SOURCE=$llama/src/ggml" \
-        -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "$@" &&
-        cmake --build "$out/$name"; } >"$log" 2>&1 && return 0
-    grep -E -A 5 'error|FAILED' "$log" | head -n 40
-    count "$name, the build" 0 1
+    build_targets "$1" all "${@:2}" && return 0
+    count "$1, the build" 0 1
     return 1
 }
 
@@ -80,7 +70,9 @@ tests() {
 # ---- this machine, other compilers
 
 native() { # NAME C-COMPILER C++-COMPILER LEVEL
-    build "$1" "-DCMAKE_C_COMPILER=$2" "-DCMAKE_CXX_COMPILER=$3" "-DKVASIR_PORTABLE_LEVEL=$4" || return 0
+    local options
+    mapfile -t options < <(native_options "$2" "$3" "$4")
+    build "$1" "${options[@]}" || return 0
     bits "$1" "reference plain" "$out/$1/portable_bits"
 }
 native gcc-O0 gcc g++ -O0
@@ -90,10 +82,10 @@ native clang-O3 clang-14 clang++-14 -O3
 # ---- AArch64; the functions' error bounds, which the tests hold against long double, are the reference's alone and
 # the same here if its digest is.
 
-if build aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-    -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
-    -DCMAKE_EXE_LINKER_FLAGS=-static -DKVASIR_GTEST_SOURCE=/usr/src/googletest/googletest; then
-    bits aarch64 "reference plain neon neon_dot" qemu-aarch64-static -cpu max "$out/aarch64/portable_bits"
+if build aarch64 "${aarch64_options[@]}"; then
+    bits aarch64 "reference plain neon neon_dot neon_i8mm" qemu-aarch64-static -cpu max "$out/aarch64/portable_bits"
+    bits "aarch64, Armv8.2" "reference plain neon neon_dot" qemu-aarch64-static -cpu neoverse-n1 \
+        "$out/aarch64/portable_bits"
     bits "aarch64, Armv8.0" "reference plain neon" qemu-aarch64-static -cpu cortex-a57 "$out/aarch64/portable_bits"
     tests "aarch64's tests (all but Functions.*)" "-Functions.*" max
     tests "aarch64's tests, Armv8.0 (those of NEON)" "*neon*:Kernels.*" cortex-a57
@@ -101,15 +93,7 @@ fi
 
 # ---- WebAssembly
 
-cxx_flags=(
-    -msimd128 -fno-exceptions -include "$source/libcxx14.h"
-    -DJSON_HAS_FILESYSTEM=0 -DJSON_HAS_EXPERIMENTAL_FILESYSTEM=0
-)
-if build wasm -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_SYSTEM_PROCESSOR=wasm32 -DCMAKE_SYSROOT=/usr \
-    -DCMAKE_C_COMPILER=clang-14 -DCMAKE_C_COMPILER_TARGET=wasm32-wasi \
-    -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_CXX_COMPILER_TARGET=wasm32-wasi \
-    "-DCMAKE_C_FLAGS=-msimd128 -D_WASI_EMULATED_SIGNAL" \
-    "-DCMAKE_CXX_FLAGS=${cxx_flags[*]}"; then
+if build wasm "${wasm_options[@]}"; then
     bits wasm "reference plain wasm" node --no-warnings "$source/run.mjs" "$out/wasm/portable_bits"
 fi
 

@@ -354,8 +354,9 @@ def function(name, gate, up, alpha, limit):
 
 # ---- 6. An expert ----------------------------------------------------------------------------------------------------
 
-def step(case, name, type_, rows, row):
+def step(case, name, rows, row):
     """name . row, times its scale, plus its bias; row and result are f32 bytes."""
+    type_ = case[name + "_type"]
     y = read_f32s(product(type_, case[name], rows, len(row) // 4, quantise_row(FORM_OF_TYPE[type_], row)))
     if name + "_scale" in case:
         scale, = read_f32s(case[name + "_scale"])
@@ -368,10 +369,10 @@ def step(case, name, type_, rows, row):
 
 def expert(case):
     assert len(case["row"]) == 4 * case["hidden"]
-    u = read_f32s(step(case, "up", case["gate_up_type"], case["ff"], case["row"]))
-    g = read_f32s(step(case, "gate", case["gate_up_type"], case["ff"], case["row"])) if "gate" in case else None
+    u = read_f32s(step(case, "up", case["ff"], case["row"]))
+    g = read_f32s(step(case, "gate", case["ff"], case["row"])) if "gate" in case else None
     h = store_f32s(function(case["function"], g, u, case["alpha"], case["limit"]))
-    return result_row(read_f32s(step(case, "down", case["down_type"], case["hidden"], h)))
+    return result_row(read_f32s(step(case, "down", case["hidden"], h)))
 
 
 # ---- 7. Result rows --------------------------------------------------------------------------------------------------
@@ -391,17 +392,24 @@ def result_row(y):
         out.append(struct.pack("<%dh" % (1 + len(m)), e, *m))
     return b"".join(out)
 
+class Refused(Exception):
+    """What a reader says to bytes that are no result row."""
+
+def refuse_unless(good):
+    if not good:
+        raise Refused
+
 def read_result_row(data, columns):
+    refuse_unless(len(data) == 2 * (columns + (columns + 255) // 256))
     numbers, y = list(struct.unpack("<%dh" % (len(data) // 2), data)), []
     while numbers:
         n = min(256, columns - len(y))
         e, m, numbers = numbers[0], numbers[1:1 + n], numbers[1 + n:]
-        assert len(m) == n and -32768 not in m, "refused"
         if e == 32767:
-            assert not any(m), "refused"
+            refuse_unless(not any(m))
             y += [math.nan] * n
         else:
-            assert -126 <= e <= 113, "refused"
+            refuse_unless(-126 <= e <= 113 and -32768 not in m)
             y += [mul(from_integer(x), math.ldexp(1.0, e)) for x in m]
     assert len(y) == columns
     return store_f32s(y)
@@ -451,20 +459,39 @@ def check_expert(case):
     return difference("result", case["result"], expert(case), 2)
 
 def check_result(case):
-    assert len(case["row"]) == 4 * case["columns"]
-    return (difference("result", case["result"], result_row(read_f32s(case["row"])), 2) or
-            difference("read", case["read"], read_result_row(case["result"], case["columns"]), 4))
+    """With a row what is written and read; without, bytes that nothing here writes and a reader takes or refuses."""
+    try:
+        read = read_result_row(case["result"], case["columns"])
+    except Refused:
+        return None if "refused" in case else "refused"
+    if "refused" in case:
+        return "not refused"
+    if "row" in case:
+        assert len(case["row"]) == 4 * case["columns"]
+        wrong = difference("result", case["result"], result_row(read_f32s(case["row"])), 2)
+        if wrong:
+            return wrong
+    return difference("read", case["read"], read, 4)
 
 HEX = "row quantised weights product t gate up value result read down".split() + [
     name + part for name in ("up", "gate", "down") for part in ("_scale", "_bias")]
+
+def kind_of_expert(case):
+    if "gate" in case and case["gate_type"] != case["up_type"]:
+        return "two types"
+    found = [many for one, many in (("_scale", "scales"), ("_bias", "biases"))
+             if any(name + one in case for name in ("up", "gate", "down"))]
+    return " and ".join(found) or "plain"
+
 KINDS = {                                         # what a file must have a case of, so that none passes by being short
     "grids": lambda case: case["grid"], "rows": lambda case: case["form"], "products": lambda case: case["type"],
-    "functions": lambda case: case["function"] + (" gated" if "gate" in case else ""),
-    "experts": lambda case: "expert", "results": lambda case: "result"}
+    "functions": lambda case: case["function"] + (" gated" if "gate" in case else ""), "experts": kind_of_expert,
+    "results": lambda case: "refused" if "refused" in case else "written" if "row" in case else "only read"}
 WANTED = {
     "grids": {"iq2xxs", "iq2xs", "iq2s", "iq3xxs", "iq3s", "iq1"}, "rows": {"q8x256", "q8x32"}, "products": set(BLOCK),
-    "functions": {"exponential"} | set(UNGATED) | {name + " gated" for name in GATED}, "experts": {"expert"},
-    "results": {"result"}}
+    "functions": {"exponential"} | set(UNGATED) | {name + " gated" for name in GATED},
+    "experts": {"plain", "scales", "biases", "scales and biases", "two types"},
+    "results": {"written", "only read", "refused"}}
 
 def check_file(directory, name, check):
     """-> number of cases, what is wrong with those that are"""

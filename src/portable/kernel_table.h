@@ -32,6 +32,7 @@ const KernelTable* avx2_table();
 const KernelTable* avx512_table();
 const KernelTable* neon_table();
 const KernelTable* neon_dot_table();
+const KernelTable* neon_i8mm_table();
 const KernelTable* wasm_table();
 
 }  // namespace kvasir::portable

@@ -92,6 +92,15 @@ bool runs_dot_products() {
 #endif
 }
 
+bool runs_matrix_products() {
+#if defined(__aarch64__)
+    constexpr unsigned long kMatrixProducts = 1UL << 13;  // HWCAP2_I8MM
+    return runs_dot_products() && (getauxval(AT_HWCAP2) & kMatrixProducts) != 0;
+#else
+    return false;
+#endif
+}
+
 // Null where it cannot run.
 const KernelTable* find_table(Isa isa) {
     switch (isa) {
@@ -105,6 +114,8 @@ const KernelTable* find_table(Isa isa) {
             return neon_table();
         case Isa::neon_dot:
             return runs_dot_products() ? neon_dot_table() : nullptr;
+        case Isa::neon_i8mm:
+            return runs_matrix_products() ? neon_i8mm_table() : nullptr;
         case Isa::wasm:
             return wasm_table();
     }
@@ -119,6 +130,8 @@ const KernelTable* fastest_table() {
 
 Status check_result(std::span<const std::byte> result, std::size_t columns) {
     constexpr int kNotFinite = std::numeric_limits<std::int16_t>::max();
+    if (result.size() != result_bytes(columns))
+        return fail(ErrorKind::invalid, "result row: {} bytes for {} columns", result.size(), columns);
     const std::byte* next = result.data();
     for (std::size_t start = 0; start < columns; start += kResultBlock) {
         const std::size_t count = columns - start < kResultBlock ? columns - start : kResultBlock;
@@ -151,6 +164,8 @@ std::string_view name_of(Isa isa) {
             return "neon";
         case Isa::neon_dot:
             return "neon_dot";
+        case Isa::neon_i8mm:
+            return "neon_i8mm";
         case Isa::wasm:
             return "wasm";
     }
@@ -159,7 +174,7 @@ std::string_view name_of(Isa isa) {
 
 std::vector<Isa> supported_isas() {
     std::vector<Isa> isas;
-    for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::neon, Isa::neon_dot, Isa::wasm}) {
+    for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::neon, Isa::neon_dot, Isa::neon_i8mm, Isa::wasm}) {
         if (find_table(isa) != nullptr) isas.push_back(isa);
     }
     return isas;

@@ -17,12 +17,13 @@
 namespace kvasir::portable {
 
 enum class Isa {
-    plain,     // C++ alone
-    avx2,      // AVX2 and F16C
-    avx512,    // AVX-512 F, BW, VL, DQ and VNNI
-    neon,      // every AArch64
-    neon_dot,  // NEON with dot products
-    wasm,      // WebAssembly's 128-bit vectors, where the library is compiled with them
+    plain,      // C++ alone
+    avx2,       // AVX2 and F16C
+    avx512,     // AVX-512 F, BW, VL, DQ and VNNI
+    neon,       // every AArch64
+    neon_dot,   // NEON with dot products
+    neon_i8mm,  // NEON with dot products and products of 8-bit matrices
+    wasm,       // WebAssembly's 128-bit vectors, where the library is compiled with them
 };
 std::string_view name_of(Isa isa);
 

@@ -50,8 +50,8 @@ struct EightNeon {
 template <class Tag>
 struct NeonLanes {
     static constexpr int kRows = 4;
-    // A single row's sum is kept in a register across blocks.
-    static constexpr bool kSumInRegister = true;
+    // A single row has kernels of its own.
+    static constexpr bool kSumInRegister = false;
     using Ints = int32x4_t;
     using Floats = float32x4_t;
     using Eight = EightNeon<Tag>;
@@ -84,6 +84,10 @@ struct NeonLanes {
         words[1] = vreinterpretq_s32_s64(vtrn1q_s64(odd01, odd23));
         words[2] = vreinterpretq_s32_s64(vtrn2q_s64(even01, even23));
         words[3] = vreinterpretq_s32_s64(vtrn2q_s64(odd01, odd23));
+    }
+    // The sums of each vector's lanes.
+    static Ints sums_of(Ints row0, Ints row1, Ints row2, Ints row3) {
+        return vpaddq_s32(vpaddq_s32(row0, row1), vpaddq_s32(row2, row3));
     }
     // The f16 at `from` of each row, in the low half of its lane.
     static Ints load_halves(const std::byte* from, std::size_t stride) {
@@ -136,6 +140,8 @@ struct NeonLanes {
     static Ints subtract(Ints a, Ints b) { return vsubq_s32(a, b); }
     static Ints subtract_bytes(Ints a, Ints b) { return vreinterpretq_s32_s8(vsubq_s8(bytes_of(a), bytes_of(b))); }
     static Ints times(Ints a, Ints b) { return vmulq_s32(a, b); }
+    // Of every byte.
+    static Ints high_nibbles(Ints a) { return words_of(vshrq_n_u8(vreinterpretq_u8_s32(a), 4)); }
     // Byte-wise table[nibble]; the table has 16 bytes.
     static Ints look_up(const std::int8_t* table, Ints nibbles) {
         return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s32(nibbles)));
@@ -198,6 +204,46 @@ struct Neon : NeonLanes<Neon> {
             rows23 = vpadalq_s16(rows23, high);
         }
         return vpaddq_s32(rows01, rows23);
+    }
+};
+
+// For one row of activations: a vector of weights is 16 columns of one output, as they lie in memory, and what the dot
+// product adds up last are its lanes. Cheaper than turning weights into words of four outputs, which pays where rows
+// share it. Tag has row_sums<kMax, kWords>(weights, q): of an output, whose vectors are four apart.
+template <class Tag>
+struct NeonSingleLanes : NeonLanes<Tag> {
+    using typename NeonLanes<Tag>::Ints;
+
+    static void load_weights16(const std::byte* from, std::size_t stride, Ints* rows) {
+        for (std::size_t row = 0; row < NeonLanes<Tag>::kRows; ++row)
+            rows[row] = NeonLanes<Tag>::load(from + row * stride);
+    }
+    template <int kMax, int kWords, class Integers>
+    static Ints dot(const Ints* weights, Integers integers) {
+        static_assert(kWords == 4 || kWords == 8);
+        return NeonLanes<Tag>::sums_of(Tag::template row_sums<kMax, kWords>(weights, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 1, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 2, integers.q),
+                                       Tag::template row_sums<kMax, kWords>(weights + 3, integers.q));
+    }
+};
+
+struct NeonSingle : NeonSingleLanes<NeonSingle> {
+    // Products are added in 16 bits as long as none can overflow: two of any bytes, four of weights up to 64.
+    template <int kMax, int kWords>
+    static Ints row_sums(const Ints* weights, const std::int8_t* q) {
+        int16x8_t pairs = add_products(vdupq_n_s16(0), weights[0], q);
+        if constexpr (kWords == 8 && kMax <= 64) pairs = add_products(pairs, weights[4], q + 16);
+        const Ints sums = vpaddlq_s16(pairs);
+        if constexpr (kWords == 8 && kMax > 64)
+            return vpadalq_s16(sums, add_products(vdupq_n_s16(0), weights[4], q + 16));
+        return sums;
+    }
+
+  private:
+    static int16x8_t add_products(int16x8_t sum, Ints weights, const std::int8_t* q) {
+        const int8x16_t a = vld1q_s8(q);
+        return vmlal_high_s8(vmlal_s8(sum, vget_low_s8(bytes_of(weights)), vget_low_s8(a)), bytes_of(weights), a);
     }
 };
 

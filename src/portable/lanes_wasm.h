@@ -14,8 +14,8 @@ namespace kvasir::portable {
 
 struct Wasm {
     static constexpr int kRows = 4;
-    // A single row's sum is kept in a register across blocks.
-    static constexpr bool kSumInRegister = true;
+    // A single row has kernels of its own.
+    static constexpr bool kSumInRegister = false;
     using Ints = v128_t;
     // A type of its own, so that add(Ints, Ints) and add(Floats, Floats) differ.
     struct Floats {
@@ -67,14 +67,15 @@ struct Wasm {
             values[row] = table[static_cast<std::uint8_t>(from[row * stride])];
         return load(values);
     }
-    // Of the low halves. Shifted into the place of f32's fraction and exponent, a number is too small by 2^112,
-    // denormals too; infinities and NaN get f32's exponent.
-    static Floats from_halves(Ints halves) {
-        const Ints magnitude = both(halves, all(0x7FFF));
-        const Ints sign = left<16>(both(halves, all(0x8000)));
-        const Ints scaled = wasm_f32x4_mul(left<13>(magnitude), wasm_f32x4_splat(0x1p112F));
-        const Ints special = both(wasm_i32x4_gt(magnitude, all(0x7BFF)), all(0x7F800000));
-        return {either(either(scaled, special), sign)};
+    // Of the low halves.
+    static Floats from_halves(Ints halves) { return from_extended_halves(right_signed<16>(left<16>(halves))); }
+    // Of halves with their sign in all upper bits. Shifted into the place of f32's fraction and exponent, a number is
+    // too small by 2^112, denormals too; what comes out above all of f16's numbers gets f32's largest exponent.
+    static Floats from_extended_halves(Ints halves) {
+        const Ints shifted = both(left<13>(halves), all(static_cast<int>(0x8FFFE000U)));
+        const Ints scaled = wasm_f32x4_mul(shifted, wasm_f32x4_splat(0x1p112F));
+        const Ints special = wasm_f32x4_ge(wasm_f32x4_abs(scaled), wasm_f32x4_splat(65536.0F));
+        return {either(scaled, both(special, all(0x7F800000)))};
     }
 
     static Ints both(Ints a, Ints b) { return wasm_v128_and(a, b); }
@@ -166,9 +167,9 @@ struct Wasm {
             if constexpr (kType == GGML_TYPE_F32) {
                 return {{wasm_v128_load(from)}, {wasm_v128_load(from + 16)}};
             } else {
-                const Ints low = wasm_u32x4_load16x4(from);
-                const Ints high = wasm_u32x4_load16x4(from + 8);
-                if constexpr (kType == GGML_TYPE_F16) return {from_halves(low), from_halves(high)};
+                const Ints low = wasm_i32x4_load16x4(from);
+                const Ints high = wasm_i32x4_load16x4(from + 8);
+                if constexpr (kType == GGML_TYPE_F16) return {from_extended_halves(low), from_extended_halves(high)};
                 return {{left<16>(low)}, {left<16>(high)}};
             }
         }
@@ -181,6 +182,52 @@ struct Wasm {
             return {add(sum.low, times(a.low, b.low)), add(sum.high, times(a.high, b.high))};
         }
     };
+};
+
+// Weights stay as they lie: a vector is 16 columns of one output, and what the dot product adds up last are its lanes.
+// For the types that load their weights by Words::load_weights16 alone.
+struct WasmWhole : Wasm {
+    static void load_weights16(const std::byte* from, std::size_t stride, Ints* words) {
+        for (std::size_t row = 0; row < kRows; ++row)
+            words[row] = load(from + row * stride);
+    }
+    template <int kMax, int kWords, class Integers>
+    static Ints add_scaled(Ints sum, const Ints* weights, Integers integers, Ints scale) {
+        return add(sum, times(dot<kMax, kWords>(weights, integers), scale));
+    }
+    template <int kMax, int kWords, class Integers>
+    static Ints dot(const Ints* weights, Integers integers) {
+        static_assert(kWords == 4 || kWords == 8);
+        Ints sums[kRows];
+        for (int i = 0; i < kWords; i += 4) {
+            const Ints q = load(integers.q + 4 * i);
+            for (int row = 0; row < kRows; ++row) {
+                const Ints products = add(wasm_i32x4_dot_i16x8(even<kMax>(weights[i + row]), even<255>(q)),
+                                          wasm_i32x4_dot_i16x8(odd<kMax>(weights[i + row]), odd<255>(q)));
+                sums[row] = i == 0 ? products : add(sums[row], products);
+            }
+        }
+        return add_up(add_pairs_of(sums[0], sums[1]), add_pairs_of(sums[2], sums[3]));
+    }
+
+  private:
+    // Bytes 0, 2, 4… or 1, 3, 5… as 16 bits; kMax 255 says that they are signed.
+    template <int kMax>
+    static Ints even(Ints bytes) {
+        if constexpr (kMax > 127) return wasm_i16x8_shr(wasm_i16x8_shl(bytes, 8), 8);
+        return both(bytes, all(0x00FF00FF));
+    }
+    template <int kMax>
+    static Ints odd(Ints bytes) {
+        return kMax > 127 ? wasm_i16x8_shr(bytes, 8) : wasm_u16x8_shr(bytes, 8);
+    }
+    // a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+    static Ints add_pairs_of(Ints a, Ints b) {
+        return add(wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), wasm_i32x4_shuffle(a, b, 2, 6, 3, 7));
+    }
+    static Ints add_up(Ints ab, Ints cd) {
+        return add(wasm_i64x2_shuffle(ab, cd, 0, 2), wasm_i64x2_shuffle(ab, cd, 1, 3));
+    }
 };
 
 }  // namespace kvasir::portable

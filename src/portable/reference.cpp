@@ -216,6 +216,8 @@ void to_result(std::span<const float> row, std::span<std::byte> out) {
 }
 
 Status from_result(std::span<const std::byte> result, std::span<float> row) {
+    if (result.size() != result_bytes(row.size()))
+        return fail(ErrorKind::invalid, "result row: {} bytes for {} columns", result.size(), row.size());
     const std::byte* next = result.data();
     for (std::size_t start = 0; start < row.size(); start += kResultBlock) {
         const int exponent = load<std::int16_t>(next);

@@ -31,7 +31,7 @@ void scale_and_bias(std::span<float> values, const float* scale, std::span<const
 
 // Section 7. `out` has result_bytes(row.size()).
 void to_result(std::span<const float> row, std::span<std::byte> out);
-// Refuses exponents and mantissas that to_result never writes.
+// Refuses exponents and mantissas that to_result never writes, and any other number of bytes.
 Status from_result(std::span<const std::byte> result, std::span<float> row);
 
 }  // namespace kvasir::portable::reference

@@ -13,15 +13,19 @@ constexpr int kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, 
 class Block {
   public:
     explicit Block(const std::byte* bytes) : bytes_(bytes) {}
-    unsigned operator[](std::size_t index) const { return static_cast<std::uint8_t>(bytes_[index]); }
-    unsigned u16(std::size_t index) const { return load<std::uint16_t>(bytes_ + index); }
-    std::uint32_t u32(std::size_t index) const { return load<std::uint32_t>(bytes_ + index); }
-    float f16(std::size_t index) const { return from_half(load<std::uint16_t>(bytes_ + index)); }
-    int nibble(std::size_t index, bool high) const {
+    unsigned operator[](int index) const { return static_cast<std::uint8_t>(bytes_[index]); }
+    unsigned u16(int index) const { return load<std::uint16_t>(bytes_ + index); }
+    std::uint32_t u32(int index) const { return load<std::uint32_t>(bytes_ + index); }
+    float f16(int index) const { return from_half(load<std::uint16_t>(bytes_ + index)); }
+    int i8(int index) const {
+        const auto value = static_cast<int>((*this)[index]);
+        return value < 128 ? value : value - 256;
+    }
+    int nibble(int index, bool high) const {
         return static_cast<int>(high ? (*this)[index] >> 4 : (*this)[index] & 15);
     }
     // `count` bits of byte `index` from bit `shift` on.
-    int bits(std::size_t index, int shift, int count) const {
+    int bits(int index, int shift, int count) const {
         return static_cast<int>(((*this)[index] >> shift) & ((1U << count) - 1));
     }
 
@@ -32,8 +36,8 @@ class Block {
 // ---- 32 columns
 
 // Nibble j of the 16 bytes at `start`.
-int nibble_of_32(const Block& block, std::size_t start, int j) {
-    return block.nibble(start + static_cast<std::size_t>(j & 15), j >= 16);
+int nibble_of_32(const Block& block, int start, int j) {
+    return block.nibble(start + (j & 15), j >= 16);
 }
 
 template <class Weight>
@@ -74,7 +78,7 @@ void decode_q5_1(const Block& block, Unit& unit) {
 }
 
 void decode_q8_0(const Block& block, Unit& unit) {
-    fill(unit, 32, [&](int j) { return static_cast<std::int8_t>(block[static_cast<std::size_t>(2 + j)]); });
+    fill(unit, 32, [&](int j) { return block.i8(2 + j); });
     unit.scale = block.f16(0);
 }
 
@@ -89,9 +93,9 @@ void decode_mxfp4(const Block& block, Unit& unit) {
 }
 
 // `half` is the unit's place in its block of 64. Its upper 16 columns have a scale of their own, which is m.
-void decode_nvfp4(const Block& block, std::size_t half, Unit& unit) {
+void decode_nvfp4(const Block& block, int half, Unit& unit) {
     const auto value = [&](int j) {
-        const std::size_t byte = 4 + 16 * half + 8 * static_cast<std::size_t>(j >> 4) + static_cast<std::size_t>(j & 7);
+        const int byte = 4 + 16 * half + 8 * (j >> 4) + (j & 7);
         return kFp4Values[block.nibble(byte, (j & 8) != 0)];
     };
     fill(unit, 32, [&](int j) { return j < 16 ? value(j) : 0; });
@@ -103,8 +107,8 @@ void decode_nvfp4(const Block& block, std::size_t half, Unit& unit) {
 // ---- 256 columns
 
 // The byte of 2-bit (or, with other bits, base-3) numbers that column j shares with three others.
-std::size_t quarter_byte(int j) {
-    return static_cast<std::size_t>(32 * (j >> 7) + (j & 31));
+int quarter_byte(int j) {
+    return 32 * (j >> 7) + (j & 31);
 }
 int quarter_shift(int j) {
     return 2 * ((j >> 5) & 3);
@@ -113,23 +117,22 @@ int quarter_shift(int j) {
 void decode_q2_k(const Block& block, Unit& unit) {
     fill(unit, 256, [&](int j) {
         const int q = block.bits(16 + quarter_byte(j), quarter_shift(j), 2);
-        return block.nibble(static_cast<std::size_t>(j >> 4), false) * q;
+        return block.nibble(j >> 4, false) * q;
     });
-    fill_minimums(unit, 256, block.f16(82),
-                  [&](int j) { return block.nibble(static_cast<std::size_t>(j >> 4), true); });
+    fill_minimums(unit, 256, block.f16(82), [&](int j) { return block.nibble(j >> 4, true); });
     unit.scale = block.f16(80);
 }
 
 void decode_q3_k(const Block& block, Unit& unit) {
     int scales[16];
     for (int s = 0; s < 16; ++s) {
-        const int low = block.nibble(static_cast<std::size_t>(96 + (s & 7)), s >= 8);
-        const int high = block.bits(static_cast<std::size_t>(104 + (s & 3)), 2 * (s >> 2), 2);
+        const int low = block.nibble(96 + (s & 7), s >= 8);
+        const int high = block.bits(104 + (s & 3), 2 * (s >> 2), 2);
         scales[s] = low + 16 * high - 32;
     }
     fill(unit, 256, [&](int j) {
         const int low = block.bits(32 + quarter_byte(j), quarter_shift(j), 2);
-        const bool high = block.bits(static_cast<std::size_t>(j & 31), j >> 5, 1) != 0;
+        const bool high = block.bits(j & 31, j >> 5, 1) != 0;
         return scales[j >> 4] * (high ? low : low - 4);
     });
     unit.scale = block.f16(108);
@@ -138,7 +141,7 @@ void decode_q3_k(const Block& block, Unit& unit) {
 // Scales and minimums of Q4_K and Q5_K.
 struct Scales8 {
     explicit Scales8(const Block& block) {
-        const auto z = [&](int i) { return static_cast<int>(block[static_cast<std::size_t>(4 + i)]); };
+        const auto z = [&](int i) { return static_cast<int>(block[4 + i]); };
         for (int s = 0; s < 4; ++s) {
             scale[s] = z(s) & 63;
             minimum[s] = z(s + 4) & 63;
@@ -152,8 +155,8 @@ struct Scales8 {
     int minimum[8];
 };
 
-int nibble_of_64(const Block& block, std::size_t start, int j) {
-    return block.nibble(start + static_cast<std::size_t>(32 * (j >> 6) + (j & 31)), (j & 32) != 0);
+int nibble_of_64(const Block& block, int start, int j) {
+    return block.nibble(start + (32 * (j >> 6) + (j & 31)), (j & 32) != 0);
 }
 
 void decode_q4_k(const Block& block, Unit& unit) {
@@ -166,7 +169,7 @@ void decode_q4_k(const Block& block, Unit& unit) {
 void decode_q5_k(const Block& block, Unit& unit) {
     const Scales8 scales(block);
     fill(unit, 256, [&](int j) {
-        const int high = block.bits(static_cast<std::size_t>(16 + (j & 31)), j >> 5, 1);
+        const int high = block.bits(16 + (j & 31), j >> 5, 1);
         return scales.scale[j >> 5] * (nibble_of_64(block, 48, j) + 16 * high);
     });
     fill_minimums(unit, 256, block.f16(2), [&](int j) { return scales.minimum[j >> 5]; });
@@ -177,9 +180,9 @@ void decode_q6_k(const Block& block, Unit& unit) {
     fill(unit, 256, [&](int j) {
         const int i = j >> 7;
         const int r = (j >> 5) & 3;
-        const int low = block.nibble(static_cast<std::size_t>(64 * i + 32 * (r & 1) + (j & 31)), r >= 2);
-        const int high = block.bits(static_cast<std::size_t>(128 + 32 * i + (j & 31)), 2 * r, 2);
-        const int scale = static_cast<std::int8_t>(block[static_cast<std::size_t>(192 + (j >> 4))]);
+        const int low = block.nibble(64 * i + 32 * (r & 1) + (j & 31), r >= 2);
+        const int high = block.bits(128 + 32 * i + (j & 31), 2 * r, 2);
+        const int scale = block.i8(192 + (j >> 4));
         return scale * (low + 16 * high - 32);
     });
     unit.scale = block.f16(208);
@@ -187,12 +190,11 @@ void decode_q6_k(const Block& block, Unit& unit) {
 
 void decode_iq4_xs(const Block& block, Unit& unit) {
     const auto scale = [&](int s) {
-        const int low = block.nibble(static_cast<std::size_t>(4 + (s >> 1)), (s & 1) != 0);
+        const int low = block.nibble(4 + (s >> 1), (s & 1) != 0);
         return low + 16 * static_cast<int>((block.u16(2) >> (2 * s)) & 3) - 32;
     };
     fill(unit, 256, [&](int j) {
-        const int value =
-            kIq4Values[block.nibble(static_cast<std::size_t>(8 + 16 * (j >> 5) + (j & 15)), (j & 16) != 0)];
+        const int value = kIq4Values[block.nibble(8 + 16 * (j >> 5) + (j & 15), (j & 16) != 0)];
         return scale(j >> 5) * value;
     });
     unit.scale = block.f16(0);
@@ -206,9 +208,9 @@ int ternary_digit(unsigned byte, int k) {
 
 void decode_tq1_0(const Block& block, Unit& unit) {
     fill(unit, 256, [&](int j) {
-        if (j < 160) return ternary_digit(block[static_cast<std::size_t>(j & 31)], j >> 5) - 1;
-        if (j < 240) return ternary_digit(block[static_cast<std::size_t>(32 + ((j - 160) & 15))], (j - 160) >> 4) - 1;
-        return ternary_digit(block[static_cast<std::size_t>(48 + ((j - 240) & 3))], (j - 240) >> 2) - 1;
+        if (j < 160) return ternary_digit(block[j & 31], j >> 5) - 1;
+        if (j < 240) return ternary_digit(block[32 + ((j - 160) & 15)], (j - 160) >> 4) - 1;
+        return ternary_digit(block[48 + ((j - 240) & 3)], (j - 240) >> 2) - 1;
     });
     unit.scale = block.f16(52);
 }
@@ -230,14 +232,12 @@ int signed_value(int value, unsigned sign_byte, int k) {
 
 template <class Weight>
 void fill_grid(Unit& unit, Weight weight) {
-    fill(unit, 256, [&](int j) {
-        return weight(static_cast<std::size_t>(j >> 5), static_cast<std::size_t>((j >> 3) & 3), j & 7);
-    });
+    fill(unit, 256, [&](int j) { return weight(j >> 5, (j >> 3) & 3, j & 7); });
 }
 
 void decode_iq2_xxs(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq2xxs);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
+    fill_grid(unit, [&](int g, int l, int k) {
         const std::uint32_t b = block.u32(6 + 8 * g);
         const int value = static_cast<int>(2 * (b >> 28) + 1) * grid.at(block[2 + 8 * g + l], k);
         return signed_value(value, signs((b >> (7 * l)) & 127), k);
@@ -247,7 +247,7 @@ void decode_iq2_xxs(const Block& block, Unit& unit) {
 
 void decode_iq2_xs(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq2xs);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
+    fill_grid(unit, [&](int g, int l, int k) {
         const unsigned a = block.u16(2 + 8 * g + 2 * l);
         const int value = (2 * block.nibble(66 + g, l >= 2) + 1) * grid.at(a & 511, k);
         return signed_value(value, signs(a >> 9), k);
@@ -257,9 +257,8 @@ void decode_iq2_xs(const Block& block, Unit& unit) {
 
 void decode_iq2_s(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq2s);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
-        const unsigned index =
-            block[2 + 4 * g + l] + 256 * static_cast<unsigned>(block.bits(66 + g, 2 * static_cast<int>(l), 2));
+    fill_grid(unit, [&](int g, int l, int k) {
+        const unsigned index = block[2 + 4 * g + l] + 256 * static_cast<unsigned>(block.bits(66 + g, 2 * l, 2));
         const int value = (2 * block.nibble(74 + g, l >= 2) + 1) * grid.at(index, k);
         return signed_value(value, block[34 + 4 * g + l], k);
     });
@@ -268,9 +267,9 @@ void decode_iq2_s(const Block& block, Unit& unit) {
 
 void decode_iq3_xxs(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq3xxs);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
+    fill_grid(unit, [&](int g, int l, int k) {
         const std::uint32_t b = block.u32(66 + 4 * g);
-        const unsigned index = block[2 + 8 * g + 2 * l + static_cast<std::size_t>(k >> 2)];
+        const unsigned index = block[2 + 8 * g + 2 * l + (k >> 2)];
         const int value = static_cast<int>(2 * (b >> 28) + 1) * grid.at(index, k & 3);
         return signed_value(value, signs((b >> (7 * l)) & 127), k);
     });
@@ -279,8 +278,8 @@ void decode_iq3_xxs(const Block& block, Unit& unit) {
 
 void decode_iq3_s(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq3s);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
-        const std::size_t h = 2 * l + static_cast<std::size_t>(k >> 2);
+    fill_grid(unit, [&](int g, int l, int k) {
+        const int h = 2 * l + (k >> 2);
         const unsigned index = block[2 + 8 * g + h] + 256 * ((block[66 + g] >> h) & 1);
         const int value = (2 * block.nibble(106 + (g >> 1), (g & 1) != 0) + 1) * grid.at(index, k & 3);
         return signed_value(value, block[74 + 4 * g + l], k);
@@ -290,7 +289,7 @@ void decode_iq3_s(const Block& block, Unit& unit) {
 
 void decode_iq1_s(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq1);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
+    fill_grid(unit, [&](int g, int l, int k) {
         const unsigned a = block.u16(34 + 2 * g);
         const unsigned index = block[2 + 4 * g + l] + 256 * ((a >> (3 * l)) & 7);
         const int delta = (a >> 15) != 0 ? -1 : 1;
@@ -301,7 +300,7 @@ void decode_iq1_s(const Block& block, Unit& unit) {
 
 void decode_iq1_m(const Block& block, Unit& unit) {
     const Grid grid = grid_of(GridName::iq1);
-    fill_grid(unit, [&](std::size_t g, std::size_t l, int k) {
+    fill_grid(unit, [&](int g, int l, int k) {
         const auto x = static_cast<unsigned>(block.nibble(32 + 2 * g + (l >> 1), (l & 1) != 0));
         const unsigned index = block[4 * g + l] + 256 * (x & 7);
         const int delta = x >= 8 ? -1 : 1;
@@ -309,7 +308,7 @@ void decode_iq1_m(const Block& block, Unit& unit) {
         return static_cast<int>(2 * scale + 1) * (8 * grid.at(index, k) + delta);
     });
     unsigned half = 0;
-    for (unsigned i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i)
         half |= (block.u16(48 + 2 * i) >> 12) << (4 * i);
     unit.scale = from_half(static_cast<std::uint16_t>(half)) * 0.125F;
 }
@@ -336,7 +335,7 @@ void decode_unit(ggml_type type, const std::byte* row, std::size_t index, Unit& 
         case GGML_TYPE_MXFP4:
             return decode_mxfp4(block, unit);
         case GGML_TYPE_NVFP4:
-            return decode_nvfp4(block, index % units, unit);
+            return decode_nvfp4(block, static_cast<int>(index % units), unit);
         case GGML_TYPE_Q2_K:
             return decode_q2_k(block, unit);
         case GGML_TYPE_Q3_K:

@@ -27,7 +27,10 @@ struct Words {
     using I = typename V::Ints;
 
     static I low_nibbles(I words) { return V::both(words, V::all(0x0F0F0F0F)); }
-    static I high_nibbles(I words) { return V::both(V::template right<4>(words), V::all(0x0F0F0F0F)); }
+    static I high_nibbles(I words) {
+        if constexpr (requires { V::high_nibbles(words); }) return V::high_nibbles(words);
+        return V::both(V::template right<4>(words), V::all(0x0F0F0F0F));
+    }
     template <int kByte>
     static I byte(I words) {
         if constexpr (kByte == 3) return V::template right<24>(words);
@@ -43,9 +46,16 @@ struct Words {
     static I even_signed(I words) { return V::template right_signed16<8>(V::template left16<8>(words)); }
     static I odd_signed(I words) { return V::template right_signed16<8>(words); }
 
+    // Weights as `dot` wants them: V::load16's words, unless V has an order of its own.
+    static void load_weights16(const std::byte* from, std::size_t stride, I* words) {
+        if constexpr (requires { V::load_weights16(from, stride, words); })
+            V::load_weights16(from, stride, words);
+        else
+            V::load16(from, stride, words);
+    }
     static void load32(const std::byte* from, std::size_t stride, I* words) {
-        V::load16(from, stride, words);
-        V::load16(from + 16, stride, words + 4);
+        load_weights16(from, stride, words);
+        load_weights16(from + 16, stride, words + 4);
     }
 };
 
@@ -396,7 +406,7 @@ struct Iq4Xs {
         using V = typename Sink::Vector;
         I words[4];
         I part[8];
-        V::load16(from + 8 + 16 * kIndex, stride, words);
+        Words<V>::load_weights16(from + 8 + 16 * kIndex, stride, words);
         for (int i = 0; i < 4; ++i) {
             part[i] = V::from_signed(V::look_up(kIq4Table, Words<V>::low_nibbles(words[i])));
             part[4 + i] = V::from_signed(V::look_up(kIq4Table, Words<V>::high_nibbles(words[i])));

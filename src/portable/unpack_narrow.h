@@ -27,7 +27,7 @@ struct NarrowUnit {
 template <class V>
 void load_nibbles(const std::byte* from, std::size_t stride, typename V::Ints* words) {
     typename V::Ints raw[4];
-    V::load16(from, stride, raw);
+    Words<V>::load_weights16(from, stride, raw);
     for (int i = 0; i < 4; ++i) {
         words[i] = Words<V>::low_nibbles(raw[i]);
         words[4 + i] = Words<V>::high_nibbles(raw[i]);

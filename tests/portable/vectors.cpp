@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "portable/grids.h"
@@ -293,6 +294,72 @@ Json functions() {
 
 // ---- results.json
 
+// A row of what a reader takes though nothing here writes it: `set` changes numbers of a usual row.
+template <class Set>
+std::vector<std::int16_t> changed_result(std::size_t columns, Set set) {
+    Random random(7);
+    const std::vector<float> row = normal_row(random, columns);
+    std::vector<std::int16_t> numbers(result_bytes(columns) / 2);
+    reference::to_result(row, std::as_writable_bytes(std::span(numbers)));
+    set(numbers);
+    return numbers;
+}
+
+// What a reader makes of such a row, or that it refuses it.
+void add_read(Json& file, std::string_view name, std::size_t columns, std::span<const std::byte> bytes) {
+    std::vector<float> read(columns);
+    Json entry = {{"case", name}, {"columns", columns}, {"result", hex(bytes)}};
+    if (reference::from_result(bytes, read)) {
+        entry["read"] = hex_of(read);
+    } else {
+        entry["refused"] = true;
+    }
+    file.push_back(entry);
+}
+
+// Two blocks, the second of 4 columns: numbers 0 and 257 are exponents.
+void add_foreign_results(Json& file) {
+    constexpr std::size_t kColumns = 260;
+    constexpr std::size_t kSecond = 257;
+    using Numbers = std::vector<std::int16_t>;
+    const auto add = [&](std::string_view name, auto set) {
+        const Numbers numbers = changed_result(kColumns, set);
+        add_read(file, name, kColumns, std::as_bytes(std::span(numbers)));
+    };
+    add("largest exponent", [](Numbers& n) { n[0] = 113, n[1] = 32767, n[2] = -32767; });
+    add("smallest exponent", [](Numbers& n) { n[kSecond] = -126, n[kSecond + 1] = 1, n[kSecond + 2] = -1; });
+    add("zeros with an exponent", [](Numbers& n) { std::fill(n.begin() + 1, n.begin() + 257, std::int16_t{0}); });
+    add("a block that is not finite", [](Numbers& n) {
+        std::fill(n.begin() + kSecond, n.end(), std::int16_t{0});
+        n[kSecond] = 32767;
+    });
+    for (int exponent : {-32768, -127, 114, 32766}) {
+        for (std::size_t at : {std::size_t{0}, kSecond}) {
+            add(fmt::format("exponent {}", exponent), [=](Numbers& n) { n[at] = static_cast<std::int16_t>(exponent); });
+        }
+    }
+    for (std::size_t at : {std::size_t{1}, kSecond - 1, kSecond + 4})
+        add("mantissa -32768", [=](Numbers& n) { n[at] = -32768; });
+    for (std::size_t at : {kSecond + 1, kSecond + 4}) {
+        for (std::int16_t mantissa : {std::int16_t{1}, std::int16_t{-32768}}) {
+            add("a mantissa where the block is not finite", [=](Numbers& n) {
+                std::fill(n.begin() + kSecond, n.end(), std::int16_t{0});
+                n[kSecond] = 32767;
+                n[at] = mantissa;
+            });
+        }
+    }
+
+    const Numbers whole = changed_result(kColumns, [](Numbers&) {});
+    const auto bytes = std::as_bytes(std::span(whole));
+    add_read(file, "no bytes", kColumns, {});
+    add_read(file, "a byte short", kColumns, bytes.first(bytes.size() - 1));
+    add_read(file, "a number short", kColumns, bytes.first(bytes.size() - 2));
+    add_read(file, "without its last block", kColumns, bytes.first(2 * kSecond));
+    add_read(file, "a number more", kColumns - 1, bytes);
+    add_read(file, "a block more", kColumns - 4, bytes);
+}
+
 Json results() {
     Random random(4);
     std::map<std::string, std::vector<float>> rows = hard_rows(random);
@@ -312,21 +379,98 @@ Json results() {
                         {"result", hex(bytes)},
                         {"read", hex_of(read)}});
     }
+    add_foreign_results(file);
     return file;
 }
 
 // ---- experts.json
 
+// Which of the three matrices have something.
+struct Roles {
+    bool up = false;
+    bool gate = false;
+    bool down = false;
+    bool of(std::string_view role) const { return role == "up" ? up : role == "gate" ? gate : down; }
+};
+constexpr Roles kNone{};
+constexpr Roles kAll{true, true, true};
+
 struct Expert {
     std::string_view name;
     Activation activation;
-    ggml_type gate_up;
+    ggml_type up;
+    std::optional<ggml_type> gate;
     ggml_type down;
     std::size_t hidden;
     std::size_t ff;
-    bool gated;
-    bool scales;
-    bool biases;
+    Roles scales = kNone;
+    Roles biases = kNone;
+};
+
+constexpr Expert kExperts[] = {
+    {"SwiGLU", {Function::silu}, GGML_TYPE_Q4_K, GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, 256, 64},
+    {"SwiGLU-OAI with biases",
+     {Function::swiglu_oai, 1.702F, 7.0F},
+     GGML_TYPE_MXFP4,
+     GGML_TYPE_MXFP4,
+     GGML_TYPE_MXFP4,
+     96,
+     64,
+     kNone,
+     kAll},
+    {"ungated ReLU² with scales",
+     {Function::relu_squared},
+     GGML_TYPE_NVFP4,
+     std::nullopt,
+     GGML_TYPE_F16,
+     128,
+     48,
+     kAll},
+    {"GeGLU with scales and biases",
+     {Function::gelu},
+     GGML_TYPE_BF16,
+     GGML_TYPE_BF16,
+     GGML_TYPE_Q4_0,
+     40,
+     96,
+     kAll,
+     kAll},
+    // Gate and up want rows of different forms, of one form, and the hidden row as it is.
+    {"gate q8x256, up q8x32", {Function::silu}, GGML_TYPE_Q5_0, GGML_TYPE_Q3_K, GGML_TYPE_Q4_1, 256, 32},
+    {"gate q8x32, up q8x256", {Function::silu}, GGML_TYPE_IQ4_XS, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, 256, 32},
+    {"gate f32, up q8x256", {Function::relu}, GGML_TYPE_Q2_K, GGML_TYPE_F16, GGML_TYPE_BF16, 256, 24},
+    {"gate and up of two types of q8x256", {Function::gelu}, GGML_TYPE_Q6_K, GGML_TYPE_Q5_K, GGML_TYPE_Q5_1, 256, 32},
+    // Scales and biases of some matrices and not of others.
+    {"a scale of down", {Function::silu}, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 64, 32, {false, false, true}},
+    {"a scale of up", {Function::silu}, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 64, 32, {true, false, false}},
+    {"a scale of gate", {Function::silu}, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 64, 32, {false, true, false}},
+    {"biases of up and gate",
+     {Function::silu},
+     GGML_TYPE_Q4_0,
+     GGML_TYPE_Q4_0,
+     GGML_TYPE_Q4_0,
+     64,
+     32,
+     kNone,
+     {true, true, false}},
+    {"a bias of down",
+     {Function::silu},
+     GGML_TYPE_Q4_0,
+     std::nullopt,
+     GGML_TYPE_Q4_0,
+     64,
+     32,
+     kNone,
+     {false, false, true}},
+    {"a scale of gate, biases of up and down",
+     {Function::swiglu_limited, 0.0F, 2.5F},
+     GGML_TYPE_Q8_0,
+     GGML_TYPE_Q4_0,
+     GGML_TYPE_MXFP4,
+     64,
+     32,
+     {false, true, false},
+     {true, false, true}},
 };
 
 // One matrix with its scale and bias, multiplied by a f32 row; adds what it drew to the case.
@@ -335,42 +479,23 @@ std::vector<float> stage(Random& random, Json& entry, std::string_view role, ggm
     const ByteVector bytes = weights(random, type, rows, input.size(), Fill::sane);
     std::vector<float> out(rows);
     reference::multiply({type, rows, input.size(), bytes.data()}, quantised(traits(type).form, input), out);
+    entry[fmt::format("{}_type", role)] = ggml_type_name(type);
     entry[std::string(role)] = hex(bytes);
     const float scale = 0.25F + random.normal() * 0.01F;
     const std::vector<float> bias = normal_row(random, rows, 0.5F);
-    if (expert.scales) entry[fmt::format("{}_scale", role)] = hex(std::as_bytes(std::span(&scale, 1)));
-    if (expert.biases) entry[fmt::format("{}_bias", role)] = hex_of(bias);
-    reference::scale_and_bias(out, expert.scales ? &scale : nullptr,
-                              expert.biases ? std::span<const float>(bias) : std::span<const float>());
+    const bool scaled = expert.scales.of(role);
+    const bool biased = expert.biases.of(role);
+    if (scaled) entry[fmt::format("{}_scale", role)] = hex(std::as_bytes(std::span(&scale, 1)));
+    if (biased) entry[fmt::format("{}_bias", role)] = hex_of(bias);
+    reference::scale_and_bias(out, scaled ? &scale : nullptr,
+                              biased ? std::span<const float>(bias) : std::span<const float>());
     return out;
 }
 
 Json experts() {
-    const Expert all[] = {
-        {"SwiGLU", {Function::silu}, GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, 256, 64, true, false, false},
-        {"SwiGLU-OAI with biases",
-         {Function::swiglu_oai, 1.702F, 7.0F},
-         GGML_TYPE_MXFP4,
-         GGML_TYPE_MXFP4,
-         96,
-         64,
-         true,
-         false,
-         true},
-        {"ungated ReLU² with scales",
-         {Function::relu_squared},
-         GGML_TYPE_NVFP4,
-         GGML_TYPE_F16,
-         128,
-         48,
-         false,
-         true,
-         false},
-        {"GeGLU with scales and biases", {Function::gelu}, GGML_TYPE_BF16, GGML_TYPE_Q4_0, 40, 96, true, true, true},
-    };
     Random random(5);
     Json file = Json::array();
-    for (const Expert& expert : all) {
+    for (const Expert& expert : kExperts) {
         const std::vector<float> row = normal_row(random, expert.hidden);
         Json entry = {{"case", expert.name},
                       {"function", name_of(expert.activation.function)},
@@ -378,12 +503,10 @@ Json experts() {
                       {"limit", expert.activation.limit},
                       {"hidden", expert.hidden},
                       {"ff", expert.ff},
-                      {"gate_up_type", ggml_type_name(expert.gate_up)},
-                      {"down_type", ggml_type_name(expert.down)},
                       {"row", hex_of(row)}};
-        const std::vector<float> up = stage(random, entry, "up", expert.gate_up, expert.ff, row, expert);
+        const std::vector<float> up = stage(random, entry, "up", expert.up, expert.ff, row, expert);
         std::vector<float> gate;
-        if (expert.gated) gate = stage(random, entry, "gate", expert.gate_up, expert.ff, row, expert);
+        if (expert.gate) gate = stage(random, entry, "gate", *expert.gate, expert.ff, row, expert);
         std::vector<float> middle(expert.ff);
         reference::activate(expert.activation, gate, up, middle);
         const std::vector<float> out = stage(random, entry, "down", expert.down, expert.hidden, middle, expert);

@@ -88,14 +88,15 @@ bool function_holds(const Implementation& implementation, const Json& entry) {
 bool result_holds(const Implementation& implementation, const Json& entry) {
     const ByteVector result = bytes_of(entry["result"]);
     const auto read = implementation.from_result(result, entry["columns"].get<std::size_t>());
-    return same(implementation.to_result(floats_of(entry["row"])), result) && read &&
-           same(*read, floats_of(entry["read"]));
+    if (entry.contains("refused")) return !read;
+    if (entry.contains("row") && !same(implementation.to_result(floats_of(entry["row"])), result)) return false;
+    return read && same(*read, floats_of(entry["read"]));
 }
 
 // One matrix of an expert with its scale and bias.
 std::vector<float> stage(const Implementation& implementation, const Json& entry, const std::string& role,
                          const std::vector<float>& input) {
-    const ggml_type type = type_named(entry[role == "down" ? "down_type" : "gate_up_type"]);
+    const ggml_type type = type_named(entry[role + "_type"]);
     const ByteVector weights = bytes_of(entry[role]);
     const Matrix matrix{type, weights.size() / weight_row_bytes(type, input.size()), input.size(), weights.data()};
     const ByteVector row = implementation.quantise(traits(type).form, input);

@@ -36,13 +36,19 @@ void Sha256::update(ByteSpan bytes) {
 Digest Sha256::finish() {
     Digest digest{};
     require(EVP_DigestFinal_ex(context_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr));
-    require(EVP_DigestInit_ex(context_->context, EVP_sha256(), nullptr));
+    require(EVP_DigestInit_ex(context_->context, nullptr, nullptr));  // naming the algorithm again would look it up
     return digest;
 }
 
 Digest sha256(ByteSpan bytes) {
-    Sha256 hash;
-    hash.update(bytes);
+    return sha256({bytes});
+}
+
+Digest sha256(std::initializer_list<ByteSpan> parts) {
+    // Making a context and looking the algorithm up cost as much as hashing some kilobytes.
+    thread_local Sha256 hash;
+    for (ByteSpan part : parts)
+        hash.update(part);
     return hash.finish();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ std::string to_hex(const Digest& digest);
 Result<Digest> digest_from_hex(std::string_view digits);
 
 Digest sha256(ByteSpan bytes);
+// Of the parts, one after the other.
+Digest sha256(std::initializer_list<ByteSpan> parts);
 
 // Hashes a stream piece by piece.
 class Sha256 {

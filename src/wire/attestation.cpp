@@ -45,8 +45,7 @@ Digest answer_digest(const AnswerTerms& terms, const Digest& row, ByteSpan answe
     writer.write(std::uint16_t{0});
     write_recipe(writer, terms.recipe);
     writer.append(row);
-    writer.append(answer);
-    return sha256(writer.buffer());
+    return sha256({writer.buffer(), answer});
 }
 
 ByteVector encode_unsigned(const PublicKey& key, const std::vector<AttestedAnswers>& answers) {

@@ -31,22 +31,21 @@ std::vector<AttestedAnswers> cut(std::uint64_t request, std::vector<Digest> dige
 
 }  // namespace
 
-std::vector<Digest> digest_answers(const Job& job, ByteSpan rows) {
-    const Compute& compute = job.compute;
+std::vector<Digest> digest_answers(const Compute& compute, RowEncoding encoding, ByteSpan answers) {
     const std::size_t question_size = row_bytes(compute.encoding, compute.hidden);
     std::vector<Digest> questions(compute.rows.size() / question_size);
     for (std::size_t i = 0; i < questions.size(); ++i)
         questions[i] = sha256(compute.rows.subspan(i * question_size, question_size));
 
-    AnswerTerms terms{
-        compute.layer, 0, compute.hidden, compute.recipe, compute.encoding, output_encoding(job.arithmetic)};
-    const std::size_t answer_size = row_bytes(terms.answer, compute.hidden);
-    std::vector<Digest> answers(compute.pairs.size());
-    for (std::size_t i = 0; i < answers.size(); ++i) {
+    AnswerTerms terms{compute.layer, 0, compute.hidden, compute.recipe, compute.encoding, encoding};
+    const std::size_t answer_size = row_bytes(encoding, compute.hidden);
+    std::vector<Digest> digests(compute.pairs.size());
+    for (std::size_t i = 0; i < digests.size(); ++i) {
         terms.expert = compute.pairs[i].expert;
-        answers[i] = answer_digest(terms, questions[compute.pairs[i].row], rows.subspan(i * answer_size, answer_size));
+        digests[i] =
+            answer_digest(terms, questions[compute.pairs[i].row], answers.subspan(i * answer_size, answer_size));
     }
-    return answers;
+    return digests;
 }
 
 AnswerSigner::AnswerSigner(std::shared_ptr<const Identity> identity, AttestationContext context)

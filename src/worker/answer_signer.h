@@ -10,12 +10,12 @@
 #include "base/bytes.h"
 #include "net/identity.h"
 #include "wire/attestation.h"
-#include "worker/batcher.h"
+#include "wire/messages.h"
 
 namespace kvasir {
 
-// Of every pair's answer, in the order of the pairs. rows: the result's rows.
-std::vector<Digest> digest_answers(const Job& job, ByteSpan rows);
+// Of every pair's answer, in the order of the pairs. answers: [pairs] rows of `encoding`.
+std::vector<Digest> digest_answers(const Compute& compute, RowEncoding encoding, ByteSpan answers);
 
 // Thread-safe.
 class AnswerSigner {

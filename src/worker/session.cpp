@@ -349,7 +349,7 @@ void Session::answer(std::uint64_t request, const Job* job, Result<ResultBuffer>
 void Session::send_result(std::uint64_t request, const Job& job, ByteVector payload, ByteSpan rows) {
     const std::shared_ptr<AnswerSigner> signs = signer();
     std::vector<Digest> digests;
-    if (signs) digests = digest_answers(job, rows);
+    if (signs) digests = digest_answers(job.compute, output_encoding(job.arithmetic), rows);
     if (!connection_->send({FrameType::result, request, std::move(payload)})) {
         return connection_->close({ErrorKind::unavailable, "the backbone does not take its answers"});
     }

@@ -2,6 +2,7 @@
 // arithmetic and go by tiles.
 #pragma once
 
+#include "portable/bytes_avx.h"
 #include "portable/stream_avx.h"
 #include "portable/stream_narrow_avx.h"
 #include "portable/table_of_lanes.h"
@@ -16,9 +17,35 @@ void stream_or_tiles(const Matrix& matrix, const RowsView& rows, std::size_t beg
     multiply_of<V>(kType)(matrix, rows, begin, end, out, stride);
 }
 
+template <class V, ggml_type kType, std::size_t kBytes>
+void multiply_bytes(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
+                    std::size_t stride) {
+    using S = Stream<V, StreamBytes<kType, kBytes>>;
+    if (rows.count() == 1 && S::takes(rows.units())) return S::multiply(matrix, rows, begin, end, out);
+    ByteTiles<V>::multiply(matrix, rows, begin, end, out, stride);
+}
+
 template <class V>
 Multiply streams_of(ggml_type type) {
     switch (type) {
+        case GGML_TYPE_IQ1_S:
+            return multiply_bytes<V, GGML_TYPE_IQ1_S, 50>;
+        case GGML_TYPE_IQ1_M:
+            return multiply_bytes<V, GGML_TYPE_IQ1_M, 56>;
+        case GGML_TYPE_IQ2_XXS:
+            return multiply_bytes<V, GGML_TYPE_IQ2_XXS, 66>;
+        case GGML_TYPE_IQ2_XS:
+            return multiply_bytes<V, GGML_TYPE_IQ2_XS, 74>;
+        case GGML_TYPE_IQ2_S:
+            return multiply_bytes<V, GGML_TYPE_IQ2_S, 82>;
+        case GGML_TYPE_IQ3_XXS:
+            return multiply_bytes<V, GGML_TYPE_IQ3_XXS, 98>;
+        case GGML_TYPE_IQ3_S:
+            return multiply_bytes<V, GGML_TYPE_IQ3_S, 110>;
+        case GGML_TYPE_TQ1_0:
+            return multiply_bytes<V, GGML_TYPE_TQ1_0, 54>;
+        case GGML_TYPE_TQ2_0:
+            return multiply_bytes<V, GGML_TYPE_TQ2_0, 66>;
         case GGML_TYPE_Q4_0:
             return stream_or_tiles<V, GGML_TYPE_Q4_0, NarrowStream<V, StreamQ4_0>>;
         case GGML_TYPE_Q4_1:

@@ -1,65 +1,38 @@
-// Products of types whose units are decoded to bytes (unit_bytes.h): one row as a stream, eight units at once; many
-// rows by eights, for which a unit is decoded once.
+// Products with the units of units_avx.h: one row as a stream, the terms of eight units at once; many rows by eights,
+// for which a unit is decoded once.
 #pragma once
 
-#include "portable/stream_avx.h"
-#include "portable/unit_bytes.h"
+#include "portable/units_avx.h"
 
 namespace kvasir::portable {
 
-// A unit in registers.
-template <class V>
-struct UnitVectors {
-    __m256i weights[8];
-    __m256i magnitudes[8];
-    __m256i scales[8];
-
-    explicit UnitVectors(const UnitBytes& unit) {
-        const __m256i numbers = Bytes<V>::load(unit.c);
-        for (std::size_t i = 0; i < 8; ++i) {
-            weights[i] = Bytes<V>::load(unit.q + 32 * i);
-            magnitudes[i] = _mm256_abs_epi8(weights[i]);
-            const __m256i index = _mm256_set1_epi16(static_cast<short>(2 * i | (2 * i + 1) << 8));
-            scales[i] = _mm256_shuffle_epi8(numbers, index);
-        }
-    }
-    // S in parts. Weights lend their sign to the integers, which are never −128.
-    __m256i times(const std::int8_t* q) const {
-        __m256i even = _mm256_setzero_si256();
-        __m256i odd = _mm256_setzero_si256();
-        for (std::size_t i = 0; i < 8; i += 2) {
-            even = V::add_pairs8(even, products(q, i), scales[i]);
-            odd = V::add_pairs8(odd, products(q, i + 1), scales[i + 1]);
-        }
-        return _mm256_add_epi32(even, odd);
-    }
-
-  private:
-    __m256i products(const std::int8_t* q, std::size_t i) const {
-        return _mm256_maddubs_epi16(magnitudes[i], _mm256_sign_epi8(Bytes<V>::load(q + 32 * i), weights[i]));
-    }
-};
-
-template <ggml_type kType, std::size_t kSize>
-struct StreamBytes : StreamWide {
-    static constexpr std::size_t kBytes = kSize;
+// A type for Stream.
+template <class Type>
+struct StreamUnits : StreamWide {
+    static constexpr std::size_t kBytes = Type::kBytes;
 
     template <class V>
-    static void add(const std::byte* from, const WideRow<V>& row, std::size_t unit, std::size_t i, Batch<V>& batch) {
-        UnitBytes bytes;
-        decode_unit_bytes(kType, from, bytes);
-        batch.sums[i] = UnitVectors<V>(bytes).times(row.blocks[unit].q);
-        batch.numbers[i] = bytes.scale;
+    struct Row : WideRow<V> {
+        const std::int8_t* tables;
+        Row(const RowsView& rows, std::size_t units) : WideRow<V>(rows, units), tables(Type::tables()) {}
+    };
+
+    template <class V>
+    static void add(const std::byte* from, const Row<V>& row, std::size_t unit, std::size_t i, Batch<V>& batch) {
+        UnitVectors<V> vectors;
+        Type::decode(from, row.tables, vectors);
+        batch.sums[i] = vectors.times(row.blocks[unit].q);
+        batch.numbers[i] = vectors.scale;
     }
     template <class V>
-    static __m256 terms(const Batch<V>& batch, const WideRow<V>& row, std::size_t unit) {
+    static __m256 terms(const Batch<V>& batch, const Row<V>& row, std::size_t unit) {
         const __m256 factors = _mm256_mul_ps(_mm256_load_ps(batch.numbers), _mm256_loadu_ps(row.scales + unit));
         return _mm256_mul_ps(_mm256_cvtepi32_ps(Across<V>::eight(batch.sums)), factors);
     }
 };
 
-template <class V>
-class ByteTiles {
+template <class V, class Type>
+class UnitTiles {
   public:
     static void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                          std::size_t stride) {
@@ -75,29 +48,28 @@ class ByteTiles {
 
     static void one_output(const Matrix& matrix, const RowsView& rows, std::size_t first, std::size_t count,
                            std::size_t output, float* out, std::size_t stride) {
-        const std::size_t block_bytes = traits(matrix.type).stored_bytes;
-        const std::byte* weights = matrix.data + output * rows.units() * block_bytes;
+        const std::int8_t* tables = Type::tables();
+        const std::byte* weights = matrix.data + output * rows.units() * Type::kBytes;
         __m256 lanes[kEights][8];  // a vector has a lane of section 4 for eight rows
         for (auto& eight : lanes) {
             for (__m256& lane : eight)
                 lane = _mm256_setzero_ps();
         }
         for (std::size_t unit = 0; unit < rows.units(); ++unit) {
-            UnitBytes bytes;
-            decode_unit_bytes(matrix.type, weights + unit * block_bytes, bytes);
-            const UnitVectors<V> vectors(bytes);
+            UnitVectors<V> vectors;
+            Type::decode(weights + unit * Type::kBytes, tables, vectors);
             for (std::size_t start = 0; start < count; start += 8) {
                 __m256& lane = lanes[start / 8][unit % 8];
                 const std::size_t some = count - start < 8 ? count - start : 8;
-                lane = _mm256_add_ps(lane, terms(vectors, bytes.scale, rows, first + start, some, unit));
+                lane = _mm256_add_ps(lane, terms(vectors, rows, first + start, some, unit));
             }
         }
         for (std::size_t start = 0; start < count; start += 8)
             store(lanes[start / 8], count - start, out + start * stride, stride);
     }
 
-    static __m256 terms(const UnitVectors<V>& vectors, float scale, const RowsView& rows, std::size_t first,
-                        std::size_t count, std::size_t unit) {
+    static __m256 terms(const UnitVectors<V>& vectors, const RowsView& rows, std::size_t first, std::size_t count,
+                        std::size_t unit) {
         __m256i sums[8];
         alignas(32) float row_scales[8];
         for (std::size_t i = 0; i < 8; ++i) {
@@ -108,7 +80,7 @@ class ByteTiles {
             sums[i] = vectors.times(block.q);
             row_scales[i] = block.scale;
         }
-        const __m256 factors = _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_load_ps(row_scales));
+        const __m256 factors = _mm256_mul_ps(_mm256_set1_ps(vectors.scale), _mm256_load_ps(row_scales));
         return _mm256_mul_ps(_mm256_cvtepi32_ps(Across<V>::eight(sums)), factors);
     }
 

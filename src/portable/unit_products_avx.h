@@ -14,7 +14,7 @@ struct StreamUnits : StreamWide {
     template <class V>
     struct Row : WideRow<V> {
         const std::int8_t* tables;
-        Row(const RowsView& rows, std::size_t units) : WideRow<V>(rows, units), tables(Type::tables()) {}
+        Row(const RowsView& rows, std::size_t units) : WideRow<V>(rows, units), tables(Type::template tables<V>()) {}
     };
 
     template <class V>
@@ -48,7 +48,7 @@ class UnitTiles {
 
     static void one_output(const Matrix& matrix, const RowsView& rows, std::size_t first, std::size_t count,
                            std::size_t output, float* out, std::size_t stride) {
-        const std::int8_t* tables = Type::tables();
+        const std::int8_t* tables = Type::template tables<V>();
         const std::byte* weights = matrix.data + output * rows.units() * Type::kBytes;
         __m256 lanes[kEights][8];  // a vector has a lane of section 4 for eight rows
         for (auto& eight : lanes) {

@@ -3,32 +3,33 @@
 
 #include <immintrin.h>
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "portable/grids.h"
-#include "portable/numbers.h"
 #include "portable/stream_avx.h"
 
 namespace kvasir::portable {
 
 // Of a sign byte: −1 for each bit that is set, 1 for the others.
-inline constexpr auto kSigns = [] {
-    std::array<std::uint64_t, 256> bytes{};
+struct SignBytes {
+    std::uint64_t of[256];
+};
+inline constexpr SignBytes kSigns = [] {
+    SignBytes bytes{};
     for (unsigned signs = 0; signs < 256; ++signs) {
         for (unsigned k = 0; k < 8; ++k)
-            bytes[signs] |= std::uint64_t{(signs >> k & 1U) != 0 ? 255U : 1U} << (8 * k);
+            bytes.of[signs] |= std::uint64_t{(signs >> k & 1U) != 0 ? 255U : 1U} << (8 * k);
     }
     return bytes;
 }();
 // Of seven bits, the eighth being their parity.
-inline constexpr auto kSignsOfSeven = [] {
-    std::array<std::uint64_t, 128> bytes{};
+inline constexpr SignBytes kSignsOfSeven = [] {
+    SignBytes bytes{};
     for (unsigned seven = 0; seven < 128; ++seven)
-        bytes[seven] = kSigns[seven | (static_cast<unsigned>(std::popcount(seven)) & 1U) << 7];
+        bytes.of[seven] = kSigns.of[seven | (static_cast<unsigned>(std::popcount(seven)) & 1U) << 7];
     return bytes;
 }();
 
@@ -105,7 +106,7 @@ struct GridBytes {
         return low | std::uint64_t{high} << 32;
     }
     static __m256i signs_of_sevens(std::uint32_t b) {
-        return fours([&](unsigned l) { return kSignsOfSeven[b >> (7 * l) & 127]; });
+        return fours([&](unsigned l) { return kSignsOfSeven.of[b >> (7 * l) & 127]; });
     }
     // 2c + 1 for every byte.
     static std::uint64_t odd_numbers(std::uint64_t c) { return (c << 1) + 0x0101010101010101U; }
@@ -120,10 +121,13 @@ struct GridBytes {
     }
 };
 
-// Each has decode: a block, the grid that tables() gives, the unit.
+// Each has decode: a block, the grid that tables() gives, the unit. All functions are templates: see kernel_table.h.
 struct UnitsIq2Xxs {
     static constexpr std::size_t kBytes = 66;
-    static const std::int8_t* tables() { return grid_of(GridName::iq2xxs).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq2xxs).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -142,14 +146,17 @@ struct UnitsIq2Xxs {
 
 struct UnitsIq2Xs {
     static constexpr std::size_t kBytes = 74;
-    static const std::int8_t* tables() { return grid_of(GridName::iq2xs).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq2xs).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
         for (std::size_t g = 0; g < 8; ++g) {
             const auto a = G::template number<std::uint64_t>(block, 2 + 8 * g);
             unit.magnitudes[g] = G::fours([&](unsigned l) { return G::eight(grid, a >> (16 * l) & 511); });
-            unit.signs[g] = G::fours([&](unsigned l) { return kSignsOfSeven[a >> (16 * l + 9) & 127]; });
+            unit.signs[g] = G::fours([&](unsigned l) { return kSignsOfSeven.of[a >> (16 * l + 9) & 127]; });
         }
         G::set_nibble_scales(block + 66, unit);
         unit.scale = G::half_at(block, 0) * 0.125F;
@@ -158,7 +165,10 @@ struct UnitsIq2Xs {
 
 struct UnitsIq2S {
     static constexpr std::size_t kBytes = 82;
-    static const std::int8_t* tables() { return grid_of(GridName::iq2s).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq2s).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -168,7 +178,7 @@ struct UnitsIq2S {
             const auto signs = G::template number<std::uint32_t>(block, 34 + 4 * g);
             unit.magnitudes[g] = G::fours(
                 [&](unsigned l) { return G::eight(grid, (low >> (8 * l) & 255) | (high << (8 - 2 * l) & 768)); });
-            unit.signs[g] = G::fours([&](unsigned l) { return kSigns[signs >> (8 * l) & 255]; });
+            unit.signs[g] = G::fours([&](unsigned l) { return kSigns.of[signs >> (8 * l) & 255]; });
         }
         G::set_nibble_scales(block + 74, unit);
         unit.scale = G::half_at(block, 0) * 0.125F;
@@ -177,7 +187,10 @@ struct UnitsIq2S {
 
 struct UnitsIq3Xxs {
     static constexpr std::size_t kBytes = 98;
-    static const std::int8_t* tables() { return grid_of(GridName::iq3xxs).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq3xxs).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -197,7 +210,10 @@ struct UnitsIq3Xxs {
 
 struct UnitsIq3S {
     static constexpr std::size_t kBytes = 110;
-    static const std::int8_t* tables() { return grid_of(GridName::iq3s).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq3s).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -211,7 +227,7 @@ struct UnitsIq3S {
                 return G::two_fours(grid, (a >> (16 * l) & 255) | (high << (8 - 2 * l) & 256),
                                     (a >> (16 * l + 8) & 255) | (high << (7 - 2 * l) & 256));
             });
-            unit.signs[g] = G::fours([&](unsigned l) { return kSigns[signs >> (8 * l) & 255]; });
+            unit.signs[g] = G::fours([&](unsigned l) { return kSigns.of[signs >> (8 * l) & 255]; });
         }
         G::set_wide_scales(c, unit);
         unit.scale = G::half_at(block, 0);
@@ -226,7 +242,10 @@ __m256i iq1_weights(__m256i values, __m256i t) {
 
 struct UnitsIq1S {
     static constexpr std::size_t kBytes = 50;
-    static const std::int8_t* tables() { return grid_of(GridName::iq1).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq1).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -247,7 +266,10 @@ struct UnitsIq1S {
 
 struct UnitsIq1M {
     static constexpr std::size_t kBytes = 56;
-    static const std::int8_t* tables() { return grid_of(GridName::iq1).values; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return grid_of(GridName::iq1).values;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t* grid, UnitVectors<V>& unit) {
         using G = GridBytes<V>;
@@ -264,7 +286,7 @@ struct UnitsIq1M {
             const unsigned x = G::template number<std::uint16_t>(block, 32 + 2 * g);
             const __m256i values =
                 G::fours([&](unsigned l) { return G::eight(grid, (low >> (8 * l) & 255) | (x >> (4 * l) & 7) << 8); });
-            const __m256i t = G::fours([&](unsigned l) { return kSigns[(x >> (4 * l + 3) & 1) * 255]; });
+            const __m256i t = G::fours([&](unsigned l) { return kSigns.of[(x >> (4 * l + 3) & 1) * 255]; });
             unit.set_signed(g, iq1_weights<V>(values, t));
         }
         unit.set_scales(G::odd_numbers(even), G::odd_numbers(odd));
@@ -274,7 +296,10 @@ struct UnitsIq1M {
 
 struct UnitsTq2_0 {
     static constexpr std::size_t kBytes = 66;
-    static const std::int8_t* tables() { return nullptr; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return nullptr;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t*, UnitVectors<V>& unit) {
         using B = Bytes<V>;
@@ -295,7 +320,10 @@ struct UnitsTq2_0 {
 
 struct UnitsTq1_0 {
     static constexpr std::size_t kBytes = 54;
-    static const std::int8_t* tables() { return nullptr; }
+    template <class V>
+    static const std::int8_t* tables() {
+        return nullptr;
+    }
     template <class V>
     static void decode(const std::byte* block, const std::int8_t*, UnitVectors<V>& unit) {
         using B = Bytes<V>;

@@ -46,8 +46,8 @@ Status Engine::compute(const LayerWeights& weights, const Recipe& recipe, ByteSp
     try {
         return compute_checked(weights, recipe, rows, pairs, out);
     } catch (const std::bad_alloc&) {
-        return fail(ErrorKind::unavailable, "no memory left to compute {} pairs of {} x {} with", pairs.size(),
-                    weights.hidden, weights.ff);
+        // Short enough to need no memory itself.
+        return fail(ErrorKind::unavailable, "out of memory");
     }
 }
 

@@ -1,5 +1,5 @@
 // Products with weights of F32, F16 and BF16: the eight lanes of section 4 are the lanes of V::Eight. Four output rows
-// at a time hide the additions' latency.
+// at a time hide the additions' latency; three rows of activations share what is read of the weights.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,7 @@ class FloatProducts {
 
   private:
     static constexpr std::size_t kOutputs = 4;
-
+    static constexpr std::size_t kRows = 3;       // of activations: what weights are converted for once
     static constexpr std::size_t kAhead = 12288;  // bytes; measured
     static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
 
@@ -56,46 +56,69 @@ class FloatProducts {
         const std::byte* next = data + (bytes < kAhead ? kAhead : bytes);
         const std::byte* last = matrix.data + end * row_bytes;
         Weights weights{data, row_bytes, next, last - next < static_cast<std::ptrdiff_t>(bytes) ? last : next + bytes};
-        for (std::size_t row = 0; row < rows.count(); ++row)
-            one_row<kType, kCount>(weights, rows.floats(row), matrix.columns, out + row * stride + output);
+        const RowsAt at{rows.floats(0), matrix.columns, out + output, stride};
+        std::size_t row = 0;
+        for (; row + kRows <= rows.count(); row += kRows)
+            some_rows<kType, kCount, kRows>(weights, at.from(row));
+        for (; row < rows.count(); ++row)
+            some_rows<kType, kCount, 1>(weights, at.from(row));
     }
 
-    template <ggml_type kType, std::size_t kCount>
-    static void one_row(Weights& weights, const float* row, std::size_t columns, float* out) {
+    struct RowsAt {
+        const float* values;
+        std::size_t columns;
+        float* out;
+        std::size_t stride;
+
+        RowsAt from(std::size_t row) const { return {values + row * columns, columns, out + row * stride, stride}; }
+    };
+
+    template <ggml_type kType, std::size_t kCount, std::size_t kRowCount>
+    static void some_rows(Weights& weights, const RowsAt& rows) {
         constexpr std::size_t kBytes = bytes_of(kType);
         constexpr std::size_t kStep = 64 / kBytes;  // columns in a cache line
-        Lanes<kCount> lanes;
+        const std::size_t columns = rows.columns;
+        Lanes<kCount, kRowCount> lanes;
         const std::size_t lines = columns / kStep * kStep;
         for (std::size_t column = 0; column < lines; column += kStep) {
             for (std::size_t i = 0; i < kStep; i += 8)
-                lanes.template add<kType>(weights, row, column + i);
+                lanes.template add<kType>(weights, rows, column + i);
             weights.fetch(kCount);
         }
         const std::size_t whole = columns & ~std::size_t{7};
         for (std::size_t column = lines; column < whole; column += 8)
-            lanes.template add<kType>(weights, row, column);
-        for (std::size_t i = 0; i < kCount; ++i) {
-            const std::byte* rest = weights.data + i * weights.row_bytes + whole * kBytes;
-            typename Eight::Vector& lane = lanes.vectors[i];
-            if (whole != columns) lane = add_rest<kType>(lane, rest, row + whole, columns - whole);
-            out[i] = fold(lane);
+            lanes.template add<kType>(weights, rows, column);
+        for (std::size_t row = 0; row < kRowCount; ++row) {
+            const float* values = rows.values + row * columns + whole;
+            for (std::size_t i = 0; i < kCount; ++i) {
+                const std::byte* rest = weights.data + i * weights.row_bytes + whole * kBytes;
+                typename Eight::Vector& lane = lanes.vectors[row][i];
+                if (whole != columns) lane = add_rest<kType>(lane, rest, values, columns - whole);
+                rows.out[row * rows.stride + i] = fold(lane);
+            }
         }
     }
 
-    template <std::size_t kCount>
+    template <std::size_t kCount, std::size_t kRowCount>
     struct Lanes {
-        typename Eight::Vector vectors[kCount];
+        typename Eight::Vector vectors[kRowCount][kCount];
 
         Lanes() {
-            for (auto& vector : vectors)
-                vector = Eight::zero();
+            for (auto& row : vectors) {
+                for (auto& vector : row)
+                    vector = Eight::zero();
+            }
         }
         template <ggml_type kType>
-        void add(const Weights& weights, const float* row, std::size_t column) {
-            const auto x = load_row(row + column);
+        void add(const Weights& weights, const RowsAt& rows, std::size_t column) {
+            typename Eight::Vector x[kRowCount];
+            for (std::size_t row = 0; row < kRowCount; ++row)
+                x[row] = load_row(rows.values + row * rows.columns + column);
             for (std::size_t i = 0; i < kCount; ++i) {
                 const std::byte* from = weights.data + i * weights.row_bytes + column * bytes_of(kType);
-                vectors[i] = Eight::add_product(vectors[i], Eight::template load<kType>(from), x);
+                const typename Eight::Vector w = Eight::template load<kType>(from);
+                for (std::size_t row = 0; row < kRowCount; ++row)
+                    vectors[row][i] = Eight::add_product(vectors[row][i], w, x[row]);
             }
         }
     };

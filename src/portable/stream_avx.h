@@ -24,6 +24,7 @@ struct Batch {
     __m128i minimums[8];  // M in parts, for types that have it by unit
     __m128i scales;       // the halves d (or bytes), shifted in from above
     __m128i minimum_scales;
+    alignas(32) float numbers[8];  // d where it is no half
 
     // The low two bytes of `halves`.
     void push_scale(__m128i halves) { scales = _mm_alignr_epi8(halves, scales, 2); }
@@ -80,6 +81,7 @@ class Stream {
                 batch.minimums[i] = _mm_setzero_si128();
                 batch.push_scale(_mm_setzero_si128());
                 batch.push_minimum_scale(_mm_setzero_si128());
+                batch.numbers[i] = 0.0F;
             }
             _mm256_storeu_ps(terms + first, Type::template terms<V>(batch, row, start));
         }

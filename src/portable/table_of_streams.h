@@ -5,6 +5,7 @@
 #include "portable/stream_avx.h"
 #include "portable/stream_narrow_avx.h"
 #include "portable/table_of_lanes.h"
+#include "portable/unit_products_avx.h"
 
 namespace kvasir::portable {
 
@@ -16,9 +17,35 @@ void stream_or_tiles(const Matrix& matrix, const RowsView& rows, std::size_t beg
     multiply_of<V>(kType)(matrix, rows, begin, end, out, stride);
 }
 
+template <class V, class Type>
+void multiply_units(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
+                    std::size_t stride) {
+    using S = Stream<V, StreamUnits<Type>>;
+    if (rows.count() == 1 && S::takes(rows.units())) return S::multiply(matrix, rows, begin, end, out);
+    UnitTiles<V, Type>::multiply(matrix, rows, begin, end, out, stride);
+}
+
 template <class V>
 Multiply streams_of(ggml_type type) {
     switch (type) {
+        case GGML_TYPE_IQ1_S:
+            return multiply_units<V, UnitsIq1S>;
+        case GGML_TYPE_IQ1_M:
+            return multiply_units<V, UnitsIq1M>;
+        case GGML_TYPE_IQ2_XXS:
+            return multiply_units<V, UnitsIq2Xxs>;
+        case GGML_TYPE_IQ2_XS:
+            return multiply_units<V, UnitsIq2Xs>;
+        case GGML_TYPE_IQ2_S:
+            return multiply_units<V, UnitsIq2S>;
+        case GGML_TYPE_IQ3_XXS:
+            return multiply_units<V, UnitsIq3Xxs>;
+        case GGML_TYPE_IQ3_S:
+            return multiply_units<V, UnitsIq3S>;
+        case GGML_TYPE_TQ1_0:
+            return multiply_units<V, UnitsTq1_0>;
+        case GGML_TYPE_TQ2_0:
+            return multiply_units<V, UnitsTq2_0>;
         case GGML_TYPE_Q4_0:
             return stream_or_tiles<V, GGML_TYPE_Q4_0, NarrowStream<V, StreamQ4_0>>;
         case GGML_TYPE_Q4_1:

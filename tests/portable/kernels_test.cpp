@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstring>
 
 #include "portable/hard_rows.h"
 #include "portable/numbers.h"
@@ -85,6 +88,28 @@ TEST_P(KernelOf, MultipliesAsTheReference) {
     }
 }
 
+// One row, as where a token is decoded: of every number of units up to twice what kernels take at once, and of more
+// than they keep at a time.
+TEST_P(KernelOf, MultipliesOneRowOfAnyLength) {
+    Random random(21);
+    const Form form = traits(type_).form;
+    const std::size_t step = std::max(traits(type_).stored_columns, block_columns(form));
+    std::vector<std::size_t> units = {64, 65, 519, 1030};
+    for (std::size_t count = 1; count <= 17; ++count)
+        units.push_back(count);
+    for (std::size_t count : units) {
+        const std::size_t outputs = 16 + random.below(4);
+        const ByteVector bytes = weights(random, type_, outputs, count * step, Fill::sane);
+        const Matrix matrix{type_, outputs, count * step, bytes.data()};
+        const ByteVector rows = hard_rows(random, form, count * step, 1);
+        std::vector<float> actual(outputs, 1.0F);
+        const PreparedRows prepared(form, count * step, 1, rows.data());
+        kernels_.multiply(matrix, prepared, 0, outputs, actual.data(), outputs);
+        expect_same_bits(by_reference(matrix, rows, 1), actual);
+        if (HasFatalFailure()) FAIL() << count << " times " << step << " columns";
+    }
+}
+
 // Every split of the outputs, every number of rows: the same bits.
 TEST_P(KernelOf, DoesNotDependOnHowTheWorkIsCut) {
     Random random(12);
@@ -134,6 +159,52 @@ class RowsOf : public testing::TestWithParam<Isa> {
   protected:
     Kernels kernels_{GetParam()};
 };
+
+void expect_same_blocks(const RowsView& expected, const RowsView& actual) {
+    ASSERT_EQ(expected.units(), actual.units());
+    for (std::size_t row = 0; row < expected.count(); ++row) {
+        for (std::size_t unit = 0; unit < expected.units(); ++unit) {
+            if (expected.form() == Form::q8x256) {
+                ASSERT_EQ(std::memcmp(&expected.wide(row)[unit], &actual.wide(row)[unit],
+                                      offsetof(Wide, scale) + sizeof(float)),
+                          0);
+            } else if (expected.form() == Form::q8x32) {
+                ASSERT_EQ(std::memcmp(&expected.narrow(row)[unit], &actual.narrow(row)[unit],
+                                      offsetof(Narrow, scale) + sizeof(float)),
+                          0);
+            } else {
+                ASSERT_EQ(std::memcmp(&expected.floats(row)[unit], &actual.floats(row)[unit], sizeof(float)), 0);
+            }
+        }
+    }
+}
+
+// In memory that held other rows before.
+TEST_P(RowsOf, PrepareFromBytesAndFromNumbersAlike) {
+    Random random(22);
+    PreparedRows read;
+    PreparedRows prepared;
+    for (std::size_t columns : {768U, 256U, 1024U}) {
+        for (Form form : {Form::q8x256, Form::f32, Form::q8x32}) {
+            const std::size_t size = row_bytes(form, columns);
+            const ByteVector bytes = hard_rows(random, form, columns, 9);
+            read.resize(form, columns, 9);
+            for (std::size_t row = 0; row < 9; ++row)
+                kernels_.read(std::span(bytes).subspan(row * size, size), read, row);
+            expect_same_blocks(PreparedRows(form, columns, 9, bytes.data()), read);
+
+            prepared.resize(form, columns, 16);
+            ByteVector quantised(16 * size);
+            for (std::uint64_t kind = 0; kind < 16; ++kind) {
+                const std::vector<float> row = hard_row(random, columns, kind);
+                reference::quantise(form, row, std::span(quantised).subspan(kind * size, size));
+                kernels_.prepare(row, prepared, kind);
+            }
+            expect_same_blocks(PreparedRows(form, columns, 16, quantised.data()), prepared);
+            expect_same_blocks(PreparedRows(form, columns, 3, quantised.data() + 5 * size), prepared.view(5, 3));
+        }
+    }
+}
 
 TEST_P(RowsOf, QuantiseAsTheReference) {
     Random random(13);

@@ -20,9 +20,8 @@ class FloatProducts {
     template <ggml_type kType>
     static void multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
                          std::size_t stride) {
-        if constexpr (requires { Eight::template kConvertsOnce<kType>; }) {
-            if (Eight::template kConvertsOnce<kType> && rows.count() > 1)
-                return multiply_converted<kType>(matrix, rows, begin, end, out, stride);
+        if constexpr (converts_once<kType>()) {
+            if (rows.count() > 1) return multiply_converted<kType>(matrix, rows, begin, end, out, stride);
         }
         std::size_t output = begin;
         for (; output + 4 <= end; output += 4)
@@ -32,6 +31,11 @@ class FloatProducts {
     }
 
   private:
+    template <ggml_type kType>
+    static constexpr bool converts_once() {
+        if constexpr (requires { Eight::template kConvertsOnce<kType>; }) return Eight::template kConvertsOnce<kType>;
+        return false;
+    }
     static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
 
     // Four output rows become f32 once for all rows of activations.

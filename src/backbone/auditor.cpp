@@ -3,10 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 namespace kvasir {
@@ -16,25 +13,30 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t kMostCases = 64;
-constexpr double kHalving = 32;  // clean audits
 constexpr int kLowestPriority = 19;
 
-std::size_t differing(std::span<const float> left, std::span<const float> right) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < left.size(); ++i)
-        count += std::memcmp(&left[i], &right[i], sizeof(float)) != 0 ? 1 : 0;
-    return count;
+Evidence evidence_of(const AuditCase& open, ByteVector right) {
+    return {open.proof->context, open.question.terms, open.question.row,
+            open.answer,         std::move(right),    open.proof->payload};
 }
 
 }  // namespace
 
-double audit_share(const AuditBudget& budget, std::uint64_t clean) {
-    const double share = budget.first_share * std::exp2(-static_cast<double>(clean) / kHalving);
-    return std::max(share, budget.last_share);
+std::size_t differing_values(RowEncoding encoding, ByteSpan left, ByteSpan right) {
+    const std::size_t size = encoding == RowEncoding::f32 ? sizeof(float) : sizeof(std::int16_t);
+    std::size_t count = 0;
+    for (std::size_t at = 0; at + size <= right.size(); at += size) {
+        const bool same = at + size <= left.size() && std::memcmp(left.data() + at, right.data() + at, size) == 0;
+        count += same ? 0 : 1;
+    }
+    return count;
 }
 
-Auditor::Auditor(std::shared_ptr<AuditReference> reference, const AuditBudget& budget)
-    : reference_(std::move(reference)), budget_(budget), random_(std::random_device{}()), thread_([this] { run(); }) {}
+Auditor::Auditor(std::shared_ptr<AuditReference> reference, AuditorOptions options)
+    : reference_(std::move(reference)),
+      options_(std::move(options)),
+      random_(std::random_device{}()),
+      thread_([this] { run(); }) {}
 
 Auditor::~Auditor() {
     {
@@ -46,32 +48,32 @@ Auditor::~Auditor() {
 }
 
 std::vector<std::uint32_t> Auditor::choose(std::size_t pairs, double share, std::size_t most) {
-    std::vector<std::uint32_t> chosen;
-    std::size_t drawn = 0;
-    std::uniform_real_distribution<double> lot(0, 1);
     std::scoped_lock lock(mutex_);
-    for (std::uint32_t i = 0; i < pairs; ++i) {
-        if (lot(random_) >= share) continue;
-        ++drawn;
-        if (chosen.size() < most) {
-            chosen.push_back(i);
-            continue;
-        }
-        // Reservoir sampling: the newcomer takes a place with probability most / drawn.
-        const std::size_t place = std::uniform_int_distribution<std::size_t>(0, drawn - 1)(random_);
-        if (place < most) chosen[place] = i;
-    }
-    return chosen;
+    return choose_pairs(random_, pairs, share, most);
 }
 
-void Auditor::submit(AuditQuestion question, std::vector<float> answer, std::weak_ptr<AuditSubject> subject,
-                     std::uint64_t stamp) {
+void Auditor::submit(AuditCase open) {
     {
         std::scoped_lock lock(mutex_);
-        if (stopped_ || cases_.size() >= kMostCases) return;
-        cases_.push_back({std::move(question), std::move(answer), std::move(subject), stamp});
+        if (stopped_ || (cases_.size() >= kMostCases && !open.urgent)) return;
+        if (open.urgent) {
+            cases_.push_front(std::move(open));
+        } else {
+            cases_.push_back(std::move(open));
+        }
     }
     changed_.notify_all();
+}
+
+bool Auditor::agrees(const AuditQuestion& question, ByteSpan answer) {
+    ByteVector right(row_bytes(question.terms.answer, question.terms.hidden));
+    std::scoped_lock lock(strict_mutex_);
+    if (Status computed = options_.strict_reference->compute(question, right); !computed) {
+        spdlog::warn("layer {}, expert {}: cannot be checked before use: {}", question.terms.layer,
+                     question.terms.expert, computed.error().message);
+        return false;
+    }
+    return std::ranges::equal(answer, right);
 }
 
 void Auditor::run() {
@@ -80,7 +82,7 @@ void Auditor::run() {
     while (true) {
         changed_.wait(lock, [this] { return stopped_ || !cases_.empty(); });
         if (stopped_) return;
-        const Case open = std::move(cases_.front());
+        const AuditCase open = std::move(cases_.front());
         cases_.pop_front();
         lock.unlock();
         const steady_clock::time_point start = steady_clock::now();
@@ -88,31 +90,51 @@ void Auditor::run() {
         const std::chrono::duration<double> took = steady_clock::now() - start;
         lock.lock();
         // What it took must be no more than its share of the time until the next begins.
-        changed_.wait_for(lock, took * (1 / budget_.compute - 1), [this] { return stopped_; });
+        changed_.wait_for(lock, took * (1 / options_.budget.compute - 1),
+                          [this] { return stopped_ || (!cases_.empty() && cases_.front().urgent); });
     }
 }
 
-void Auditor::judge(const Case& open) {
-    const AuditQuestion& question = open.question;
-    std::vector<float> right(question.hidden);
-    if (Status computed = reference_->compute(question, right); !computed) {
-        spdlog::warn("layer {}, expert {}: cannot be audited: {}", question.layer, question.expert,
-                     computed.error().message);
+void Auditor::judge(const AuditCase& open) {
+    const AnswerTerms& terms = open.question.terms;
+    ByteVector right(row_bytes(terms.answer, terms.hidden));
+    if (Status computed = reference_->compute(open.question, right); !computed) {
+        spdlog::warn("layer {}, expert {}: cannot be audited: {}", terms.layer, terms.expert, computed.error().message);
         return;
     }
     const std::shared_ptr<AuditSubject> subject = open.subject.lock();
     if (!subject) return;
-    const std::size_t wrong = differing(open.answer, right);
-    if (wrong == 0) return subject->acquitted(open.stamp);
-    if (Status own = reference_->check_weights(question.layer, question.expert); !own) {
+    std::optional<Error> unproven;
+    if (open.proof) {
+        const Result<NodeId> signer = signer_of(evidence_of(open, {}));
+        if (!signer) unproven = signer.error();
+    }
+    const std::size_t wrong = differing_values(terms.answer, open.answer, right);
+    if (wrong == 0 && !unproven) return subject->acquitted(open.stamp);
+    if (wrong == 0) {
+        return subject->convicted(fmt::format("layer {}, expert {}: what it signed is not what it answered: {}",
+                                              terms.layer, terms.expert, unproven->message));
+    }
+    if (Status own = reference_->check_weights(terms.layer, terms.expert); !own) {
         spdlog::error(
             "layer {}, expert {}: a worker's answer differs from this machine's, but it is this machine whose "
             "weights are damaged: {}",
-            question.layer, question.expert, own.error().message);
+            terms.layer, terms.expert, own.error().message);
         return;
     }
-    subject->convicted(fmt::format("layer {}, expert {}: {} of {} values of a row are not what this machine computes",
-                                   question.layer, question.expert, wrong, question.hidden));
+    const std::string evidence = open.proof && !unproven ? keep_evidence(open, std::move(right))
+                                                         : "it did not sign it, so others cannot be shown";
+    subject->convicted(
+        fmt::format("layer {}, expert {}: {} of {} values of a row are not what this machine computes; "
+                    "{}",
+                    terms.layer, terms.expert, wrong, terms.hidden, evidence));
+}
+
+std::string Auditor::keep_evidence(const AuditCase& open, ByteVector right) const {
+    if (!options_.keep) return "the evidence is not kept";
+    const Result<std::string> where = options_.keep(evidence_of(open, std::move(right)));
+    if (!where) return fmt::format("the evidence could not be kept: {}", where.error().message);
+    return fmt::format("the evidence is in {} (kvasir audit check)", *where);
 }
 
 }  // namespace kvasir

@@ -65,13 +65,14 @@ struct LinkTiming {
     std::chrono::milliseconds forgiven_after{5000};   // one failure is forgotten per this long of good service
     std::chrono::milliseconds refresh{500};           // a worker nobody asks for this long is measured again
     std::chrono::milliseconds shortest_deadline{25};  // of a request: below is the scheduler's noise
+    std::chrono::milliseconds signature{5000};        // an answer that is audited is signed within this, with TLS
 };
 
 struct SwarmConfig {
     std::vector<WorkerEndpoint> workers;
     std::shared_ptr<const Identity> identity;  // null: only endpoints without id
     Digest model_id{};
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     // The longest a call waits for a worker before it is hedged; what a worker's own latencies call for is used below.
     // A worker is not asked for more than it is expected to answer in half of it: of a very large batch the rest is
     // computed here meanwhile.
@@ -79,6 +80,8 @@ struct SwarmConfig {
     LinkTiming timing;
     std::shared_ptr<AuditReference> audit_reference;  // null: no audits
     AuditBudget audit_budget;
+    std::shared_ptr<AuditReference> strict_reference;  // with it, what is audited is checked before it is used
+    std::filesystem::path evidence;                    // a directory, for signed wrong answers; empty: not kept
     // Every pair a worker holds goes to a worker, even where the cost model would compute it here. For proofs and
     // tests.
     bool prefer_remote = true;

@@ -39,7 +39,7 @@ struct BackendConfig {
     std::shared_ptr<const Manifest> manifest;
     // In which all expert groups are computed, wherever. (What is in no group, or of a kind that `portable` does not
     // define, is left to ggml's CPU backend, and is never a worker's.)
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 
 // What became of one layer's pairs.

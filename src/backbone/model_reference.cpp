@@ -20,7 +20,7 @@ class ModelReference final : public AuditReference {
         : files_(std::move(files)),
           map_(map),
           manifest_(std::move(manifest)),
-          encoding_(output_encoding(arithmetic)),
+          arithmetic_(arithmetic),
           engine_(std::move(engine)) {
         std::vector<ByteSpan> bytes;
         for (const MappedFile& file : files_)
@@ -29,14 +29,18 @@ class ModelReference final : public AuditReference {
             layers_.emplace(layer.layer, view_weights(layer, bytes));
     }
 
-    Status compute(const AuditQuestion& question, std::span<float> out) override {
-        const auto found = layers_.find(question.layer);
+    Status compute(const AuditQuestion& question, std::span<std::byte> out) override {
+        const AnswerTerms& terms = question.terms;
+        const auto found = layers_.find(terms.layer);
         if (found == layers_.end()) return fail(ErrorKind::internal, "the model has no such layer");
-        const Pair pair{0, question.expert};
-        ByteVector result(row_bytes(encoding_, question.hidden));
-        Status computed = engine_->compute(found->second, question.recipe, question.row, std::span(&pair, 1), result);
-        if (!computed) return computed;
-        return decode_results(encoding_, question.hidden, result, out);
+        const bool fits = terms.hidden == found->second.hidden && terms.answer == output_encoding(arithmetic_) &&
+                          terms.question == input_encoding(arithmetic_, found->second);
+        if (!fits) {
+            return fail(ErrorKind::unsupported, "rows of {} columns, or their encodings, are not what layer {} takes",
+                        terms.hidden, terms.layer);
+        }
+        const Pair pair{0, terms.expert};
+        return engine_->compute(found->second, terms.recipe, question.row, std::span(&pair, 1), out);
     }
 
     Status check_weights(std::uint32_t layer, std::uint32_t expert) override {
@@ -61,7 +65,7 @@ class ModelReference final : public AuditReference {
     const ExpertMap map_;
     const std::shared_ptr<const Manifest> manifest_;
     std::map<std::uint32_t, LayerWeights> layers_;
-    const RowEncoding encoding_;
+    const Arithmetic arithmetic_;
     const std::unique_ptr<Engine> engine_;
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "backbone/evidence.h"
 #include "backbone/model_reference.h"
 #include "base/files.h"
 #include "base/units.h"
@@ -66,10 +67,15 @@ Result<std::shared_ptr<const Manifest>> open_manifest(const BackboneOptions& opt
 
 Status start_swarm(const BackboneOptions& options, const GgufModel& model, Backbone& backbone) {
     SwarmConfig swarm;
-    Result<std::shared_ptr<AuditReference>> reference =
-        make_model_reference(model, backbone.map, backbone.config.manifest, options.arithmetic);
-    if (!reference) return fail(reference.error());
-    swarm.audit_reference = std::move(*reference);
+    // Two, so that a check before use never waits for an audit, which has time.
+    for (auto* reference : {&swarm.audit_reference, options.strict ? &swarm.strict_reference : nullptr}) {
+        if (reference == nullptr) continue;
+        Result<std::shared_ptr<AuditReference>> made =
+            make_model_reference(model, backbone.map, backbone.config.manifest, options.arithmetic);
+        if (!made) return fail(made.error());
+        *reference = std::move(*made);
+    }
+    swarm.evidence = options.evidence.empty() ? default_evidence_directory() : options.evidence;
     swarm.model_id = *backbone.model_id;
     swarm.arithmetic = options.arithmetic;
     swarm.deadline = options.deadline;
@@ -139,9 +145,11 @@ Result<BackboneOptions> parse_backbone_options(std::string_view text, const std:
     std::string model;
     std::string manifest;
     std::string identity;
+    std::string evidence;
     std::string arithmetic(short_name(options.arithmetic));
     auto deadline = static_cast<std::uint64_t>(options.deadline.count());
     for (Status taken : {take(json, "model", model), take(json, "manifest", manifest), take(json, "identity", identity),
+                         take(json, "evidence", evidence), take(json, "strict", options.strict),
                          take(json, "workers", options.workers), take(json, "deadline_ms", deadline),
                          take(json, "prefer_workers", options.prefer_workers), take(json, "arithmetic", arithmetic),
                          take(json, "insecure_loopback", options.insecure_loopback)}) {
@@ -161,6 +169,7 @@ Result<BackboneOptions> parse_backbone_options(std::string_view text, const std:
     options.model = resolve(base, model);
     options.manifest = resolve(base, manifest);
     options.identity = resolve(base, identity);
+    options.evidence = resolve(base, evidence);
     options.deadline = std::chrono::milliseconds(deadline);
     return options;
 }

@@ -24,9 +24,11 @@ struct BackboneOptions {
     std::filesystem::path identity;    // empty: default_identity_path(); made when missing
     std::vector<std::string> workers;  // "HOST:PORT#NODEID"; none: M0, and neither manifest nor identity is needed
     std::chrono::milliseconds deadline{2000};
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     // Workers get every pair they hold, even what this machine would compute sooner (see SwarmConfig::prefer_remote).
     bool prefer_workers = false;
+    bool strict = false;             // what is audited of the workers' answers is used only once it was checked
+    std::filesystem::path evidence;  // for signed wrong answers; empty: default_evidence_directory()
     bool insecure_loopback = false;  // allows "HOST:PORT" without TLS, on loopback
 };
 
@@ -41,9 +43,9 @@ struct Backbone {
 // model, a bad worker address. Besides the headers it reads one expert per layer, which is compared with the manifest.
 Result<Backbone> open_backbone(const BackboneOptions& options);
 
-// The plugin's configuration, a JSON object: "model", "manifest", "identity" (paths; relative ones start at `base`),
-// "workers" (array of strings), "deadline_ms", "arithmetic" ("portable" or "ggml-cpu"), "prefer_workers",
-// "insecure_loopback". Unknown keys and wrong types are refused by name.
+// The plugin's configuration, a JSON object: "model", "manifest", "identity", "evidence" (paths; relative ones start at
+// `base`), "workers" (array of strings), "deadline_ms", "arithmetic" ("portable" or "ggml-cpu"), "prefer_workers",
+// "strict", "insecure_loopback". Unknown keys and wrong types are refused by name.
 Result<BackboneOptions> parse_backbone_options(std::string_view json, const std::filesystem::path& base);
 
 // One worker per line, "#" alone or before a blank begins a comment.

@@ -11,11 +11,24 @@ namespace {
 constexpr std::chrono::milliseconds kHeartbeat{20};
 constexpr std::size_t kMostThreads = 2;
 
+AuditorOptions auditor_options(const SwarmConfig& config) {
+    AuditorOptions options;
+    options.budget = config.audit_budget;
+    options.strict_reference = config.strict_reference;
+    if (config.evidence.empty()) return options;
+    options.keep = [directory = config.evidence](const Evidence& evidence) -> Result<std::string> {
+        Result<std::filesystem::path> path = save(evidence, directory);
+        if (!path) return fail(path.error());
+        return path->string();
+    };
+    return options;
+}
+
 }  // namespace
 
 Swarm::Swarm(const SwarmConfig& config) : work_(boost::asio::make_work_guard(context_)), heartbeat_(context_) {
     if (config.audit_reference && !config.workers.empty()) {
-        auditor_ = std::make_unique<Auditor>(config.audit_reference, config.audit_budget);
+        auditor_ = std::make_unique<Auditor>(config.audit_reference, auditor_options(config));
     }
     for (const WorkerEndpoint& endpoint : config.workers) {
         LinkConfig link{endpoint,      config.identity, config.model_id, config.arithmetic,

@@ -78,6 +78,7 @@ void WorkerLink::tick(SteadyTime now) {
             break;
         case Phase::up:
             watch_liveness(now, after);
+            if (phase_ == Phase::up) demand_signatures(now, after);
             if (phase_ == Phase::up && !draining_) probe_or_serve(now);
             announce(after);
             break;
@@ -150,6 +151,10 @@ void WorkerLink::lose(const Error& reason, bool refused, Aftermath& after) {
         after.failed.push_back(std::move(request));
     requests_.clear();
     late_.clear();
+    for (auto& [id, open] : unsigned_)
+        after.unproven.push_back(std::move(open));
+    unsigned_.clear();
+    unsigned_seen_ = 0;
     pairs_in_flight_ = 0;
     probe_.reset();
     pieces_.clear();
@@ -180,6 +185,8 @@ void WorkerLink::stop() {
 }
 
 void WorkerLink::finish(Aftermath& after) {
+    for (Unsigned& open : after.unproven)
+        submit(std::move(open), nullptr);
     // Whoever learns of a failure must find the new state of things.
     if (after.changed) changed_();
     for (const Request& request : after.failed) {
@@ -228,6 +235,9 @@ void WorkerLink::on_frame(std::uint64_t generation, Frame&& frame) {
                     break;
                 case FrameType::update:
                     handle_update(frame, after);
+                    break;
+                case FrameType::attest:
+                    handle_attestation(frame, after);
                     break;
                 case FrameType::drain:
                     draining_ = true;
@@ -340,23 +350,29 @@ void WorkerLink::handle_result(std::uint64_t generation, const Frame& frame, Aft
     }
     if (late_request) {
         Result<Answer> answer = read_answer(frame, *late_request);
-        if (answer) audit(std::move(late_request->samples), answer->rows);
+        if (answer) {
+            fill_samples(late_request->samples, answer->encoded);
+            audit(generation, frame.request, std::move(late_request->samples), false);
+        }
     }
     if (!request) return;  // late or made up: of no use
 
     Result<Answer> answer = read_answer(frame, *request);
+    if (answer) fill_samples(request->samples, answer->encoded);
+    const bool trusted = answer && trusted_now(request->samples);
     {
         std::scoped_lock lock(mutex_);
         if (answer) {
             good_answer(*request, probe, answer->compute, now);
+            if (!trusted) doubt(now);
             announce(after);
         } else if (generation == generation_) {
             lose(answer.error().within("its RESULT"), false, after);
         }
     }
-    if (answer) audit(std::move(request->samples), answer->rows);
+    if (answer) audit(generation, frame.request, std::move(request->samples), !trusted);
     if (!request->handler) return;
-    if (answer) {
+    if (trusted) {
         request->handler->answered(request->ticket, answer->rows, answer->compute);
     } else {
         request->handler->failed(request->ticket);
@@ -378,6 +394,7 @@ Result<WorkerLink::Answer> WorkerLink::read_answer(const Frame& frame, const Req
     }
     Answer answer;
     answer.compute = result->compute_us * 1e-6;
+    answer.encoded = result->rows;
     if (encoding == RowEncoding::f32) {
         answer.rows = {reinterpret_cast<const float*>(result->rows.data()), values};
         return answer;
@@ -498,7 +515,7 @@ void WorkerLink::used(std::uint64_t pairs) {
 // ---- trust ---------------------------------------------------------------------------------------------------------
 
 bool WorkerLink::usable() const {
-    return phase_ == Phase::up && !draining_ && !on_probation_ && requests_.size() < window_;
+    return phase_ == Phase::up && !draining_ && !on_probation_ && !doubted_ && requests_.size() < window_;
 }
 
 void WorkerLink::set_aside(std::string reason, SteadyTime now) {

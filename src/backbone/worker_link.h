@@ -94,6 +94,14 @@ class WorkerLink : public AuditSubject, public std::enable_shared_from_this<Work
     struct Sample {
         std::uint32_t place = 0;  // among the request's pairs
         AuditQuestion question;
+        ByteVector answer;  // once it has come
+    };
+    // Answered, but not signed yet.
+    struct Unsigned {
+        SteadyTime since;
+        std::uint64_t stamp = 0;  // pairs_used_ then
+        bool urgent = false;
+        std::vector<Sample> samples;
     };
     struct Request {
         std::shared_ptr<ReplyHandler> handler;  // null: a probe
@@ -110,6 +118,7 @@ class WorkerLink : public AuditSubject, public std::enable_shared_from_this<Work
     // What is to be done once the lock is released.
     struct Aftermath {
         std::vector<Request> failed;
+        std::vector<Unsigned> unproven;  // whose signatures will not come
         ConnectionPtr to_close;
         Error reason;
         bool changed = false;
@@ -125,13 +134,18 @@ class WorkerLink : public AuditSubject, public std::enable_shared_from_this<Work
     void finish(Aftermath& after);
     // An answer that is what was asked for.
     struct Answer {
+        ByteSpan encoded;             // [pairs] rows, of the frame
         std::span<const float> rows;  // [pairs][hidden]: of the frame, or decoded
         std::vector<float> decoded;
         double compute = 0;  // seconds
     };
     double share_to_audit() const;
     std::vector<Sample> draw_samples(const Compute& compute, double share) const;
-    void audit(std::vector<Sample> samples, std::span<const float> rows);
+    static void fill_samples(std::vector<Sample>& samples, ByteSpan rows);
+    // False if this machine was asked to check at once (Auditor::strict()) and found another answer.
+    bool trusted_now(const std::vector<Sample>& samples) const;
+    void audit(std::uint64_t generation, std::uint64_t id, std::vector<Sample> samples, bool urgent);
+    void submit(Unsigned open, std::shared_ptr<const SignedAnswers> proof);
     Result<Answer> read_answer(const Frame& frame, const Request& request) const;
 
     // All below: with mutex_ held.
@@ -140,6 +154,11 @@ class WorkerLink : public AuditSubject, public std::enable_shared_from_this<Work
     void send_probe(const Probe& probe, SteadyTime now);
     std::uint64_t enter(Request request);
     void watch_liveness(SteadyTime now, Aftermath& after);
+    void await_signature(std::uint64_t id, Unsigned open);
+    void handle_attestation(const Frame& frame, Aftermath& after);
+    void demand_signatures(SteadyTime now, Aftermath& after);
+    // It is asked no more until its audit has come to a verdict.
+    void doubt(SteadyTime now);
     void lose(const Error& reason, bool refused, Aftermath& after);
     std::optional<Request> take_request(std::uint64_t id);
     void forget(std::uint64_t id);
@@ -184,6 +203,9 @@ class WorkerLink : public AuditSubject, public std::enable_shared_from_this<Work
     std::uint64_t next_id_ = 1;
     Requests requests_;
     std::map<std::uint64_t, Request> late_;  // cancelled, but sampled: their answers may still come
+    std::map<std::uint64_t, Unsigned> unsigned_;
+    std::uint64_t unsigned_seen_ = 0;  // since it was last empty
+    bool doubted_ = false;
     std::uint64_t pairs_in_flight_ = 0;
     LatencyModel latency_;
     SteadyTime last_answer_;

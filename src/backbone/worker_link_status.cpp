@@ -10,7 +10,7 @@ using State = WorkerStatus::State;
 State WorkerLink::state() const {
     if (phase_ != Phase::up) return refused_ ? State::refused : State::connecting;
     if (draining_) return State::draining;
-    return on_probation_ ? State::set_aside : State::serving;
+    return on_probation_ || doubted_ ? State::set_aside : State::serving;
 }
 
 void WorkerLink::announce(Aftermath& after) {

@@ -2,17 +2,13 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <cstdlib>
+
+#include "base/hex.h"
 
 namespace kvasir {
 namespace {
-
-int hex_value(char digit) {
-    if (digit >= '0' && digit <= '9') return digit - '0';
-    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-    return -1;
-}
 
 // OpenSSL's digests fail only when it has no memory or no SHA-256; there is no way to go on without either.
 void require(int succeeded) {
@@ -40,38 +36,34 @@ void Sha256::update(ByteSpan bytes) {
 Digest Sha256::finish() {
     Digest digest{};
     require(EVP_DigestFinal_ex(context_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr));
-    require(EVP_DigestInit_ex(context_->context, EVP_sha256(), nullptr));
+    require(EVP_DigestInit_ex(context_->context, nullptr, nullptr));  // naming the algorithm again would look it up
     return digest;
 }
 
 Digest sha256(ByteSpan bytes) {
-    Sha256 hash;
-    hash.update(bytes);
+    return sha256({bytes});
+}
+
+Digest sha256(std::initializer_list<ByteSpan> parts) {
+    // Making a context and looking the algorithm up cost as much as hashing some kilobytes.
+    thread_local Sha256 hash;
+    for (ByteSpan part : parts)
+        hash.update(part);
     return hash.finish();
 }
 
 std::string to_hex(const Digest& digest) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string hex;
-    hex.reserve(digest.size() * 2);
-    for (std::byte byte : digest) {
-        hex += kDigits[std::to_integer<unsigned>(byte) >> 4];
-        hex += kDigits[std::to_integer<unsigned>(byte) & 15];
-    }
-    return hex;
+    return hex(digest);
 }
 
-Result<Digest> digest_from_hex(std::string_view hex) {
+Result<Digest> digest_from_hex(std::string_view digits) {
     Digest digest{};
-    if (hex.size() != digest.size() * 2) {
-        return fail(ErrorKind::invalid, "a SHA-256 is {} hex digits, not {}", digest.size() * 2, hex.size());
+    if (digits.size() != digest.size() * 2) {
+        return fail(ErrorKind::invalid, "a SHA-256 is {} hex digits, not {}", digest.size() * 2, digits.size());
     }
-    for (std::size_t i = 0; i < digest.size(); ++i) {
-        int high = hex_value(hex[2 * i]);
-        int low = hex_value(hex[2 * i + 1]);
-        if (high < 0 || low < 0) return fail(ErrorKind::invalid, "'{}' is not hexadecimal", hex.substr(2 * i, 2));
-        digest[i] = static_cast<std::byte>(high * 16 + low);
-    }
+    Result<ByteVector> bytes = bytes_from_hex(digits);
+    if (!bytes) return fail(bytes.error());
+    std::copy(bytes->begin(), bytes->end(), digest.begin());
     return digest;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,9 +17,11 @@ using Digest = std::array<std::byte, 32>;
 // 64 lower-case hex digits.
 std::string to_hex(const Digest& digest);
 // Accepts exactly 64 hex digits of either case.
-Result<Digest> digest_from_hex(std::string_view hex);
+Result<Digest> digest_from_hex(std::string_view digits);
 
 Digest sha256(ByteSpan bytes);
+// Of the parts, one after the other.
+Digest sha256(std::initializer_list<ByteSpan> parts);
 
 // Hashes a stream piece by piece.
 class Sha256 {

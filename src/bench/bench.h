@@ -19,18 +19,19 @@ struct LocalBench {
     int threads = 1;
     int rounds = 15;  // pairs of runs, stock and Kvasir in turn
     int tokens = 24;  // decoded one by one in a run
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // Decoding without workers against stock llama.cpp, both without repacking. Once per process: it registers the backend.
 Result<BenchReport> bench_local(const LocalBench& options);
 
 struct WorkerBench {
+    std::string type = "Q4_K";  // of all weights
     int threads = 1;
     std::uint64_t hidden = 3072;
     std::uint64_t ff = 1024;
     std::uint32_t experts = 64;
 };
-// A worker's arithmetic against the memory's speed, by rows per expert.
+// A worker's arithmetic against the memory's speed and ggml's repacked weights, by rows per expert.
 Result<BenchReport> bench_worker(const WorkerBench& options);
 
 struct DispatchBench {
@@ -39,7 +40,7 @@ struct DispatchBench {
     std::uint32_t used = 4;  // pairs a call, all for one worker
     int calls = 2000;
     bool tls = true;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // What one layer's call costs beyond the worker's own computing: a real worker process on loopback, batch 1.
 Result<BenchReport> bench_dispatch(const DispatchBench& options);
@@ -56,6 +57,7 @@ struct LimitBench {
     std::uint64_t memory = 0;  // bytes; 0: a third of the model
     int tokens = 32;
     int threads = 1;
+    Arithmetic arithmetic = Arithmetic::portable;
 };
 // Start and decoding inside a memory cgroup smaller than the model, against stock llama.cpp under the same limit.
 // ErrorKind::unsupported, saying why, where no limit can be set.

@@ -107,6 +107,7 @@ void add_bench(CLI::App& app, Action& action) {
     local->callback([&action, flags] { action = [flags] { return run_local(*flags); }; });
 
     CLI::App* worker = add("worker", "A worker's arithmetic against the memory's speed");
+    worker->add_option("--type", flags->worker.type, "Type of the weights")->type_name("NAME")->capture_default_str();
     worker->add_option("--hidden", flags->worker.hidden, "Columns")
         ->check(CLI::Range(256, 65536))
         ->capture_default_str();
@@ -158,6 +159,7 @@ void add_bench(CLI::App& app, Action& action) {
     limit->add_option("--memory", flags->limit_memory, "The limit, like 200MB (a third of the model)");
     limit->add_option("--tokens", flags->limit.tokens, "Tokens")->check(CLI::Range(1, 4096))->capture_default_str();
     add_threads(limit, flags->limit.threads);
+    add_arithmetic_option(*limit, flags->limit.arithmetic);
     limit->callback(
         [&action, flags] { action = [flags] { return interruptibly([flags] { return run_limit(*flags); }); }; });
 
@@ -166,6 +168,7 @@ void add_bench(CLI::App& app, Action& action) {
     inside->add_option("MODEL", flags->limit.model)->required();
     inside->add_option("--tokens", flags->limit.tokens);
     inside->add_option("--threads", flags->limit.threads);
+    add_arithmetic_option(*inside, flags->limit.arithmetic);
     inside->add_option("--cgroup", flags->cgroup);
     inside->add_flag("--stock", flags->stock);
     inside->callback([&action, flags] { action = [flags] { return run_inside_limit(*flags); }; });

@@ -27,6 +27,7 @@ void add_serve(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_synth(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
+void add_audit(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace kvasir::cli

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/logging.h"
+#include "cli/arithmetic_option.h"
 #include "cli/command.h"
 
 namespace kvasir::cli {
@@ -18,11 +19,13 @@ constexpr const char* kBundledModel = "kvasir-tales-q4_k_m.gguf";
 constexpr const char* kFooter =
     "It publishes and slices the model in a temporary directory, starts three worker processes with overlapping\n"
     "pieces, lets a backbone write a story with them, kills one of them half-way, and compares every logit and every\n"
-    "expert output with stock llama.cpp's. Nothing is left behind, and no network but loopback is used.\n"
+    "expert output with those of the backbone alone (in ggml-cpu: of stock llama.cpp). Nothing is left behind, and no\n"
+    "network but loopback is used.\n"
     "\n"
     "Examples:\n"
     "  kvasir demo                       the small model that comes with Kvasir; a few seconds\n"
     "  kvasir demo --model other.gguf    any MoE model with a tokenizer; needs twice its size in $TMPDIR\n"
+    "  kvasir demo --arithmetic ggml-cpu the swarm's bits are those of stock llama.cpp on this machine\n"
     "Exit codes: 0 everything was identical, 1 something differed.";
 
 struct Flags {
@@ -71,6 +74,7 @@ void add_demo(CLI::App& app, Action& action) {
     command->add_option("--threads", flags->demo.threads, "Computing threads of the backbone")
         ->capture_default_str()
         ->check(CLI::Range(1, 1024));
+    add_arithmetic_option(*command, flags->demo.arithmetic);
     command->callback(
         [flags, &action] { action = [flags] { return interruptibly([flags] { return run(*flags); }); }; });
 }

@@ -79,6 +79,7 @@ int run(int argc, char** argv) {
     cli::add_slice(app, action);
     cli::add_inspect(app, action);
     cli::add_verify(app, action);
+    cli::add_audit(app, action);
     cli::add_bench(app, action);
     cli::add_synth(app, action);
     cli::add_identity(app, action);

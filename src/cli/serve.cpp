@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "backbone/evidence.h"
 #include "backbone/ggml_backend.h"
 #include "backbone/open_backbone.h"
 #include "base/units.h"
@@ -45,11 +46,13 @@ struct ServeFlags {
     std::string workers_file;
     std::string manifest;
     std::string identity;
+    std::string evidence;
     std::uint64_t deadline_ms = 2000;
     std::uint64_t wait_seconds = 0;
     bool insecure_loopback = false;
     bool prefer_workers = false;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    bool strict = false;
+    Arithmetic arithmetic = Arithmetic::portable;
     std::vector<std::string> server_arguments;
     std::vector<std::string> never_taken;
 };
@@ -59,6 +62,8 @@ Result<BackboneOptions> backbone_options(const ServeFlags& flags) {
     options.model = flags.model;
     options.manifest = flags.manifest;
     options.identity = flags.identity;
+    options.evidence = flags.evidence;
+    options.strict = flags.strict;
     options.workers = flags.workers;
     options.deadline = std::chrono::milliseconds(flags.deadline_ms);
     options.insecure_loopback = flags.insecure_loopback;
@@ -200,6 +205,12 @@ void add_serve(CLI::App& app, Action& action) {
     command->add_flag("--prefer-workers", flags->prefer_workers,
                       "Give workers all they hold, even what this machine would compute sooner");
     add_arithmetic_option(*command, flags->arithmetic);
+    command->add_flag("--strict", flags->strict,
+                      "What is audited of a worker's answers is checked before it is used, not after");
+    command
+        ->add_option("--evidence", flags->evidence,
+                     "A directory for wrong answers that their workers signed (see kvasir audit check)")
+        ->default_str(default_evidence_directory().string());
     command->add_flag("--insecure-loopback", flags->insecure_loopback,
                       "Allow workers without TLS (HOST:PORT), on this machine only");
     command->allow_extras();

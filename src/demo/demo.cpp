@@ -5,6 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,7 @@ constexpr const char* kPrompt = "Once upon a time there was a king who had three
 constexpr std::chrono::seconds kSwarmPatience{30};
 constexpr std::size_t kVictim = 1;  // the worker that is killed
 
-// What stock llama.cpp wrote, alone on the machine's model.
+// What was written on this machine alone.
 struct Monolith {
     std::vector<Token> prompt;
     std::vector<Token> story;
@@ -36,11 +38,34 @@ struct Monolith {
 
 struct SwarmRun {
     std::vector<Token> story;
-    Comparison comparison;
+    Comparison comparison;                 // with the monolith
+    std::optional<Comparison> from_stock;  // in portable: of the monolith, with stock llama.cpp
     SwarmStats stats;
     double tokens_per_second = 0;
     std::size_t killed_at = 0;  // token; 0: never
-    std::uint32_t killed_after_layer = 0;
+};
+
+// Kills a worker when a layer in the middle of a token in the middle of the story has been computed.
+class Assassin {
+  public:
+    Assassin(ChildProcess& victim, std::size_t token, std::uint32_t layer)
+        : victim_(victim), token_(token), layer_(layer) {}
+
+    void at_token(std::size_t token) { now_ = token; }
+    void at_layer(std::uint32_t layer) {
+        if (done_ || now_ != token_ || layer != layer_) return;
+        victim_.signal(SIGKILL);
+        done_ = true;
+    }
+    std::size_t killed_at() const { return done_ ? token_ : 0; }
+    bool struck_in(std::size_t token) const { return done_ && token == token_; }
+
+  private:
+    ChildProcess& victim_;
+    std::size_t token_;
+    std::uint32_t layer_;
+    std::size_t now_ = 0;
+    bool done_ = false;
 };
 
 struct Setup {
@@ -49,6 +74,8 @@ struct Setup {
     Manifest manifest;
     std::vector<FleetWorker> fleet;
     Backbone backbone;
+    std::unique_ptr<SideBySide> runs;
+    std::optional<Assassin> assassin;
 };
 
 double seconds_since(steady_clock::time_point start) {
@@ -104,6 +131,7 @@ Status worker_stage(const DemoOptions& options, const std::filesystem::path& dir
     backbone.model = options.model;
     backbone.manifest = manifest_file;
     backbone.identity = key;
+    backbone.arithmetic = options.arithmetic;
     backbone.prefer_workers = true;  // to show the swarm: on one machine it can only cost
     for (const FleetWorker& worker : setup.fleet)
         backbone.workers.push_back(worker.endpoint);
@@ -122,98 +150,84 @@ Status worker_stage(const DemoOptions& options, const std::filesystem::path& dir
     return {};
 }
 
-// Stock llama.cpp writes the story; before the Kvasir backend exists in this process.
-Result<Monolith> monolith_stage(const DemoOptions& options) {
-    prepare_llama();
-    Result<std::shared_ptr<const LlamaModel>> model = LlamaModel::load(options.model);
-    if (!model) return fail(model.error());
+// Whose bits the swarm's must be.
+Run monolith_run(const DemoOptions& options) {
+    return options.arithmetic == Arithmetic::ggml_cpu ? Run::stock : Run::local;
+}
+
+std::string monolith_name(const DemoOptions& options) {
+    return options.arithmetic == Arithmetic::ggml_cpu ? "stock llama.cpp" : "the backbone";
+}
+
+Status open_runs(const DemoOptions& options, Setup& setup) {
+    SideBySideOptions side;
+    side.model = options.model;
+    side.threads = options.threads;
+    side.context = side.batch + options.tokens;  // the prompt is shorter than a batch
+    side.arithmetic = options.arithmetic;
+    side.local = monolith_run(options) == Run::local;
+    side.dispatcher = setup.backbone.config.dispatcher;
+    side.manifest = setup.backbone.config.manifest;
+    side.on_swarm_layer = [&setup](std::uint32_t layer) {
+        if (setup.assassin) setup.assassin->at_layer(layer);
+    };
+    Result<std::unique_ptr<SideBySide>> created = SideBySide::create(side);
+    if (!created) return fail(created.error());
+    setup.runs = std::move(*created);
+    return {};
+}
+
+// The story, written on this machine alone.
+Result<Monolith> monolith_stage(const DemoOptions& options, Setup& setup) {
+    SideBySide& runs = *setup.runs;
+    const Run run = monolith_run(options);
     Monolith monolith;
-    Result<std::vector<Token>> prompt = (*model)->tokenize(kPrompt);
+    Result<std::vector<Token>> prompt = runs.model().tokenize(kPrompt);
     if (!prompt) return fail(prompt.error());
     monolith.prompt = std::move(*prompt);
-
-    LlamaOptions session_options;
-    session_options.threads = options.threads;
-    session_options.batch = static_cast<std::uint32_t>(monolith.prompt.size());
-    session_options.context = session_options.batch + options.tokens;
-    Result<std::unique_ptr<LlamaSession>> session = LlamaSession::create(*model, session_options);
-    if (!session) return fail(session.error());
-    if (Status done = (*session)->decode(monolith.prompt); !done) return fail(done.error());
+    if (Status done = runs.decode(run, monolith.prompt); !done) return fail(done.error());
+    const double prompt_seconds = runs.seconds(run);
     StorySampler sampler(options.seed);
-    double seconds = 0;
     while (monolith.story.size() < options.tokens) {
         if (interrupted()) return stopped();
-        const Token token = sampler.next((*session)->last_logits());
-        if ((*model)->ends_generation(token)) break;
+        const Token token = sampler.next(runs.logits(run).last(runs.model().vocabulary()));
+        if (runs.model().ends_generation(token)) break;
         monolith.story.push_back(token);
-        const auto start = steady_clock::now();
-        if (Status done = (*session)->decode(std::span(&token, 1)); !done) return fail(done.error());
-        seconds += seconds_since(start);
+        if (Status done = runs.decode(run, std::span(&token, 1)); !done) return fail(done.error());
     }
     if (monolith.story.empty()) return fail(ErrorKind::unsupported, "the model ends its story before it begins");
-    monolith.tokens_per_second = static_cast<double>(monolith.story.size()) / seconds;
-    stage(4, fmt::format(
-                 "monolith  stock llama.cpp, alone, has written a story of {} tokens; the swarm must write it again",
-                 monolith.story.size()));
+    monolith.tokens_per_second = static_cast<double>(monolith.story.size()) / (runs.seconds(run) - prompt_seconds);
+    stage(4, fmt::format("monolith  {}, alone, has written a story of {} tokens; the swarm must write it again",
+                         monolith_name(options), monolith.story.size()));
+    runs.clear();
     return monolith;
 }
 
-// Kills a worker when a layer in the middle of a token in the middle of the story has been computed.
-class Assassin {
-  public:
-    Assassin(ChildProcess& victim, std::size_t token, std::uint32_t layer)
-        : victim_(victim), token_(token), layer_(layer) {}
-
-    void at_token(std::size_t token) { now_ = token; }
-    void at_layer(std::uint32_t layer) {
-        if (done_ || now_ != token_ || layer != layer_) return;
-        victim_.signal(SIGKILL);
-        done_ = true;
-    }
-    std::size_t killed_at() const { return done_ ? token_ : 0; }
-    bool struck_in(std::size_t token) const { return done_ && token == token_; }
-
-  private:
-    ChildProcess& victim_;
-    std::size_t token_;
-    std::uint32_t layer_;
-    std::size_t now_ = 0;
-    bool done_ = false;
-};
-
-// Decodes by the swarm and by stock llama.cpp, and compares.
-Status step(SideBySide& runs, std::span<const Token> tokens, std::uint64_t position, Comparison& comparison) {
+// Decodes by the swarm and by this machine alone, and compares.
+Status step(const DemoOptions& options, SideBySide& runs, std::span<const Token> tokens, std::uint64_t position,
+            SwarmRun& into) {
     if (interrupted()) {
         show("\n");  // in the middle of the story
         return stopped();
     }
-    for (const Run run : {Run::swarm, Run::stock}) {
+    for (const Run run : {Run::swarm, Run::stock, Run::local}) {
+        if (!runs.has(run)) continue;
         if (Status done = runs.decode(run, tokens); !done) return done;
     }
-    runs.compare(Run::stock, Run::swarm, position, comparison);
+    runs.compare(monolith_run(options), Run::swarm, position, into.comparison);
+    if (into.from_stock) runs.compare(Run::stock, Run::local, position, *into.from_stock);
     return {};
 }
 
 Result<SwarmRun> swarm_stage(const DemoOptions& options, const Monolith& monolith, Setup& setup) {
     const std::uint32_t middle = setup.map.layers[(setup.map.layers.size() - 1) / 2].layer;
-    Assassin assassin(*setup.fleet[kVictim].process, monolith.story.size() / 2 + 1, middle);
-    SideBySideOptions side;
-    side.model = options.model;
-    side.threads = options.threads;
-    side.batch = static_cast<std::uint32_t>(monolith.prompt.size());
-    side.context = side.batch + options.tokens;
-    side.local = false;
-    side.dispatcher = setup.backbone.config.dispatcher;
-    side.manifest = setup.backbone.config.manifest;
-    side.on_swarm_layer = [&assassin](std::uint32_t layer) { assassin.at_layer(layer); };
-    Result<std::unique_ptr<SideBySide>> created = SideBySide::create(side);
-    if (!created) return fail(created.error());
-    SideBySide& runs = **created;
-
+    setup.assassin.emplace(*setup.fleet[kVictim].process, monolith.story.size() / 2 + 1, middle);
+    SideBySide& runs = *setup.runs;
     stage(5, fmt::format("swarm     the same, its experts on the workers, compared bit by bit as it goes:\n"));
     show(std::string("    ") + kPrompt);
     SwarmRun result;
-    if (Status done = step(runs, monolith.prompt, 0, result.comparison); !done) return fail(done.error());
+    if (monolith_run(options) != Run::stock) result.from_stock.emplace();
+    if (Status done = step(options, runs, monolith.prompt, 0, result); !done) return fail(done.error());
     const double prompt_seconds = runs.seconds(Run::swarm);
     StorySampler sampler(options.seed);
     while (result.story.size() < monolith.story.size()) {
@@ -222,17 +236,15 @@ Result<SwarmRun> swarm_stage(const DemoOptions& options, const Monolith& monolit
         if (runs.model().ends_generation(token)) break;
         result.story.push_back(token);
         show(runs.model().piece(token));
-        assassin.at_token(result.story.size());
+        setup.assassin->at_token(result.story.size());
         const std::uint64_t position = monolith.prompt.size() + result.story.size() - 1;
-        if (Status done = step(runs, std::span(&token, 1), position, result.comparison); !done)
-            return fail(done.error());
-        if (assassin.struck_in(result.story.size())) show(fmt::format(" [worker {} is killed]", kVictim + 1));
+        if (Status done = step(options, runs, std::span(&token, 1), position, result); !done) return fail(done.error());
+        if (setup.assassin->struck_in(result.story.size())) show(fmt::format(" [worker {} is killed]", kVictim + 1));
     }
     show("\n\n");
     result.tokens_per_second = static_cast<double>(result.story.size()) / (runs.seconds(Run::swarm) - prompt_seconds);
     result.stats = setup.backbone.config.dispatcher->stats();
-    result.killed_at = assassin.killed_at();
-    result.killed_after_layer = middle;
+    result.killed_at = setup.assassin->killed_at();
     return result;
 }
 
@@ -275,6 +287,11 @@ std::string verdict(const ExpertMap& map, const Comparison& comparison) {
     return text;
 }
 
+std::string distance_from_stock(const Comparison& comparison) {
+    return fmt::format("  beside stock llama.cpp: the same likeliest token in {}, KL divergence {:.2g} on average\n",
+                       share(comparison.top1_equal, comparison.positions), comparison.kl_mean());
+}
+
 // The closing table; true if all is as it should be.
 bool close(const DemoOptions& options, const Setup& setup, const Monolith& monolith, const SwarmRun& run,
            double seconds) {
@@ -289,6 +306,7 @@ bool close(const DemoOptions& options, const Setup& setup, const Monolith& monol
     fmt::print("  tokens/s: {:.0f} swarm, {:.0f} monolith ({} threads; the workers share this machine's cores)\n",
                run.tokens_per_second, monolith.tokens_per_second, options.threads);
     fmt::print("{}", verdict(setup.map, comparison));
+    if (run.from_stock) fmt::print("{}", distance_from_stock(*run.from_stock));
     const bool same_story = run.story == monolith.story;
     const bool complete = comparison.layers_unseen.empty() && comparison.rows > 0;
     if (!same_story) fmt::print("  the story is NOT the monolith's\n");
@@ -314,13 +332,20 @@ Result<int> run_stages(DemoOptions options) {
     if (!directory) return fail(directory.error());
     const std::filesystem::path manifest_file = directory->path() / "model.kvasir.json";
 
-    Setup setup{.model = std::move(*model), .map = std::move(*map), .manifest = {}, .fleet = {}, .backbone = {}};
+    Setup setup{.model = std::move(*model),
+                .map = std::move(*map),
+                .manifest = {},
+                .fleet = {},
+                .backbone = {},
+                .runs = {},
+                .assassin = {}};
     if (Status done = publish_stage(manifest_file, setup); !done) return fail(done.error());
     if (interrupted()) return stopped();
     if (Status done = slice_stage(directory->path(), setup); !done) return fail(done.error());
     if (interrupted()) return stopped();
     if (Status done = worker_stage(options, directory->path(), manifest_file, setup); !done) return fail(done.error());
-    Result<Monolith> monolith = monolith_stage(options);
+    if (Status done = open_runs(options, setup); !done) return fail(done.error());
+    Result<Monolith> monolith = monolith_stage(options, setup);
     if (!monolith) return fail(monolith.error());
     Result<SwarmRun> run = swarm_stage(options, *monolith, setup);
     if (!run) return fail(run.error());

@@ -1,12 +1,13 @@
 // The whole system on one machine, in a minute: a model is published and cut, three worker processes serve overlapping
 // pieces, a backbone writes a story with them, one of them is killed in the middle of a token, and every bit is
-// compared with what stock llama.cpp computes alone.
+// compared with what the backbone computes alone: in `portable` without workers, in `ggml-cpu` as stock llama.cpp.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
 #include "base/result.h"
+#include "expert/arithmetic.h"
 
 namespace kvasir {
 
@@ -15,6 +16,7 @@ struct DemoOptions {
     std::filesystem::path program;  // what is run as `program worker …`
     std::uint32_t tokens = 160;     // length of the story
     std::uint32_t seed = 1;
+    Arithmetic arithmetic = Arithmetic::portable;
     int threads = 1;  // of the backbone and of stock llama.cpp; each worker has one
 };
 

@@ -1,5 +1,7 @@
 #include "expert/engine.h"
 
+#include <new>
+
 #include "expert/exact_engine.h"
 #include "expert/ggml_engine.h"
 #include "expert/portable_engine.h"
@@ -41,7 +43,12 @@ Status Engine::compute(const LayerWeights& weights, const Recipe& recipe, ByteSp
         }
     }
     if (pairs.empty()) return {};
-    return compute_checked(weights, recipe, rows, pairs, out);
+    try {
+        return compute_checked(weights, recipe, rows, pairs, out);
+    } catch (const std::bad_alloc&) {
+        return fail(ErrorKind::unavailable, "no memory left to compute {} pairs of {} x {} with", pairs.size(),
+                    weights.hidden, weights.ff);
+    }
 }
 
 }  // namespace kvasir

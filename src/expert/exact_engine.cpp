@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "expert/pair_groups.h"
@@ -16,6 +17,8 @@ namespace kvasir {
 namespace {
 
 constexpr std::size_t kTaskOutputs = 32;
+// Columns that are dequantised at a time: whole blocks of every type.
+constexpr std::size_t kPart = 256;
 
 double sigmoid(double x) {
     return 1 / (1 + std::exp(-x));
@@ -67,18 +70,27 @@ void project(const Projection& projection, const PairGroup& group, const std::ve
     const std::size_t row_size = ggml_row_size(projection.type, static_cast<std::int64_t>(columns));
     const std::byte* weights = projection.weights(group.expert);
     const float* scale = projection.scale(group.expert);
-    std::vector<float> row(columns);
+    std::array<float, kPart> part;
     for (std::size_t output = begin; output < end; ++output) {
         const std::byte* stored = weights + output * row_size;
-        if (projection.type == GGML_TYPE_F32) {
-            std::copy_n(reinterpret_cast<const float*>(stored), columns, row.begin());
-        } else {
-            ggml_get_type_traits(projection.type)->to_float(stored, row.data(), static_cast<std::int64_t>(columns));
+        for (std::size_t i = group.first; i < group.first + group.count; ++i)
+            out[i * projection.outputs + output] = 0;
+        for (std::size_t start = 0; start < columns; start += kPart) {
+            const auto count = static_cast<std::int64_t>(std::min(kPart, columns - start));
+            const std::byte* from = stored + ggml_row_size(projection.type, static_cast<std::int64_t>(start));
+            if (projection.type == GGML_TYPE_F32) {
+                std::memcpy(part.data(), from, static_cast<std::size_t>(count) * sizeof(float));
+            } else {
+                ggml_get_type_traits(projection.type)->to_float(from, part.data(), count);
+            }
+            for (std::size_t i = group.first; i < group.first + group.count; ++i) {
+                double& sum = out[i * projection.outputs + output];
+                for (std::size_t c = 0; c < static_cast<std::size_t>(count); ++c)
+                    sum += static_cast<double>(part[c]) * in[i * columns + start + c];
+            }
         }
         for (std::size_t i = group.first; i < group.first + group.count; ++i) {
-            double sum = 0;
-            for (std::size_t c = 0; c < columns; ++c)
-                sum += static_cast<double>(row[c]) * in[i * columns + c];
+            double sum = out[i * projection.outputs + output];
             if (scale != nullptr) sum *= static_cast<double>(*scale);
             if (projection.biases != nullptr) sum += projection.bias(group.expert, output, output + 1)[0];
             out[i * projection.outputs + output] = sum;

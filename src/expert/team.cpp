@@ -43,14 +43,17 @@ Result<std::unique_ptr<Team>> Team::create(int threads) {
     // ggml makes some of its tables at their first use. Made here, they outlive exit handlers that are registered later
     // and wait for whoever still computes.
     const std::array<Stage, 1> nothing = {[](int /*thread*/, int /*threads*/) {}};
-    if (Status ran = team->run(nothing, 0); !ran) return fail(ran.error());
+    if (Status ran = team->run_together(nothing, 0); !ran) return fail(ran.error());
     return team;
 }
 
-Status Team::run(ggml_cgraph* graph, std::uint64_t multiplications) {
+int Team::threads_for(std::uint64_t multiplications) const {
     // Either one thread or the whole team: OpenMP ends and restarts threads when a team's size changes.
-    const int threads = multiplications < kTeamWork ? 1 : threads_;
-    ggml_cplan plan = ggml_graph_plan(graph, threads, pool_.get());
+    return multiplications < kTeamWork ? 1 : threads_;
+}
+
+Status Team::run(ggml_cgraph* graph, std::uint64_t multiplications) {
+    ggml_cplan plan = ggml_graph_plan(graph, threads_for(multiplications), pool_.get());
     if (work_.size() < plan.work_size) work_.resize(plan.work_size);
     plan.work_data = work_.data();
     const ggml_status status = ggml_graph_compute(graph, &plan);
@@ -60,6 +63,14 @@ Status Team::run(ggml_cgraph* graph, std::uint64_t multiplications) {
 
 Status Team::run(std::span<const Stage> stages, std::uint64_t multiplications) {
     if (stages.size() > kMostStages) return fail(ErrorKind::internal, "{} stages", stages.size());
+    if (threads_for(multiplications) > 1) return run_together(stages, multiplications);
+    // A graph for the caller's thread alone would only cost time.
+    for (const Stage& stage : stages)
+        stage(0, 1);
+    return {};
+}
+
+Status Team::run_together(std::span<const Stage> stages, std::uint64_t multiplications) {
     ggml_reset(context_.get());
     ggml_cgraph* graph = ggml_new_graph_custom(context_.get(), kMostStages, false);
     ggml_tensor* before = nullptr;

@@ -37,8 +37,12 @@ class Team {
                 task(i);
         };
     }
-    // Runs the stages in their order: no thread begins one before all have finished the one before.
+    // Runs the stages in their order: no thread begins one before all have finished the one before. A stage must not
+    // throw: other threads than the caller's have nobody to catch it.
     Status run(std::span<const Stage> stages, std::uint64_t multiplications);
+
+    // How many threads take part in a run of so much work.
+    int threads_for(std::uint64_t multiplications) const;
 
   private:
     struct FreePool {
@@ -48,6 +52,7 @@ class Team {
         void operator()(ggml_context* context) const { ggml_free(context); }
     };
     Team() = default;
+    Status run_together(std::span<const Stage> stages, std::uint64_t multiplications);
 
     int threads_ = 1;
     std::unique_ptr<ggml_threadpool, FreePool> pool_;

@@ -3,15 +3,13 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <pwd.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/files.h"
+#include "base/user_directories.h"
 #include "net/public_key.h"
 
 namespace kvasir {
@@ -78,12 +76,6 @@ Result<AtomicFile> write_beside(const std::filesystem::path& path, std::string_v
     }
     if (Status written = file->append(std::as_bytes(std::span(pem))); !written) return fail(written.error());
     return file;
-}
-
-std::filesystem::path home_directory() {
-    if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return home;
-    const passwd* entry = ::getpwuid(::getuid());
-    return entry != nullptr ? entry->pw_dir : "/";
 }
 
 }  // namespace
@@ -156,14 +148,7 @@ Status Identity::save(const std::filesystem::path& path) const {
 }
 
 std::filesystem::path default_identity_path() {
-    if (const char* home = std::getenv("KVASIR_HOME"); home != nullptr && *home != '\0') {
-        return std::filesystem::path(home) / "identity.pem";
-    }
-    // The XDG specification: a relative path there is to be ignored.
-    if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config == '/') {
-        return std::filesystem::path(config) / "kvasir" / "identity.pem";
-    }
-    return home_directory() / ".config" / "kvasir" / "identity.pem";
+    return config_directory() / "identity.pem";
 }
 
 }  // namespace kvasir

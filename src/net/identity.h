@@ -34,7 +34,7 @@ class Identity {
     NodeId id_{};
 };
 
-// $KVASIR_HOME/identity.pem, or $XDG_CONFIG_HOME/kvasir/identity.pem, or ~/.config/kvasir/identity.pem.
+// identity.pem in config_directory() (base/user_directories.h).
 std::filesystem::path default_identity_path();
 
 }  // namespace kvasir

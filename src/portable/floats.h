@@ -18,34 +18,38 @@ class FloatProducts {
 
   public:
     template <ggml_type kType>
-    static void multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+    static void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                          std::size_t stride) {
         if constexpr (converts_once<kType>()) {
             if (rows.count() > 1) return multiply_converted<kType>(matrix, rows, begin, end, out, stride);
         }
         std::size_t output = begin;
-        for (; output + 4 <= end; output += 4)
-            outputs<kType, 4>(matrix, rows, output, out, stride);
+        for (; output + kOutputs <= end; output += kOutputs)
+            outputs<kType, kOutputs>(matrix, rows, output, end, out, stride);
         for (; output < end; ++output)
-            outputs<kType, 1>(matrix, rows, output, out, stride);
+            outputs<kType, 1>(matrix, rows, output, end, out, stride);
     }
 
   private:
+    static constexpr std::size_t kOutputs = 4;
+
+    static constexpr std::size_t kAhead = 12288;  // bytes; measured
+    static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
+
     template <ggml_type kType>
     static constexpr bool converts_once() {
         if constexpr (requires { Eight::template kConvertsOnce<kType>; }) return Eight::template kConvertsOnce<kType>;
         return false;
     }
-    static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
 
     // Four output rows become f32 once for all rows of activations.
     template <ggml_type kType>
-    static void multiply_converted(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_converted(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                                    float* out, std::size_t stride) {
-        const std::unique_ptr<float[]> converted(new float[4 * matrix.columns]);
+        const std::unique_ptr<float[]> converted(new float[kOutputs * matrix.columns]);
         const auto* bytes = reinterpret_cast<const std::byte*>(converted.get());
-        for (std::size_t output = begin; output < end; output += 4) {
-            const std::size_t count = end - output < 4 ? end - output : 4;
+        for (std::size_t output = begin; output < end; output += kOutputs) {
+            const std::size_t count = end - output < kOutputs ? end - output : kOutputs;
             for (std::size_t i = 0; i < count; ++i)
                 convert<kType>(matrix, output + i, converted.get() + i * matrix.columns);
             const Matrix some{GGML_TYPE_F32, count, matrix.columns, bytes};
@@ -67,36 +71,73 @@ class FloatProducts {
         std::memcpy(to + whole, eight, (matrix.columns - whole) * sizeof(float));
     }
 
-    template <ggml_type kType, int kOutputs>
-    static void outputs(const Matrix& matrix, const PreparedRows& rows, std::size_t output, float* out,
+    // Rows of weights, and what is to be read soon after them.
+    struct Weights {
+        const std::byte* data;
+        std::size_t row_bytes;
+        const std::byte* next;
+        const std::byte* next_end;
+
+        // Asks for the next `lines` cache lines in the order of their addresses, which the processor, seeing several
+        // rows read in turn, does not do by itself.
+        void fetch(std::size_t lines) {
+            for (std::size_t i = 0; i < lines && next < next_end; ++i, next += 64)
+                __builtin_prefetch(next, 0, 2);
+        }
+    };
+
+    template <ggml_type kType, std::size_t kCount>
+    static void outputs(const Matrix& matrix, const RowsView& rows, std::size_t output, std::size_t end, float* out,
                         std::size_t stride) {
         const std::size_t row_bytes = matrix.columns * bytes_of(kType);
-        const std::byte* weights = matrix.data + output * row_bytes;
+        const std::byte* data = matrix.data + output * row_bytes;
+        const std::size_t bytes = kCount * row_bytes;
+        const std::byte* next = data + (bytes < kAhead ? kAhead : bytes);
+        const std::byte* last = matrix.data + end * row_bytes;
+        Weights weights{data, row_bytes, next, last - next < static_cast<std::ptrdiff_t>(bytes) ? last : next + bytes};
         for (std::size_t row = 0; row < rows.count(); ++row)
-            one_row<kType, kOutputs>(weights, row_bytes, rows.floats(row), matrix.columns, out + row * stride + output);
+            one_row<kType, kCount>(weights, rows.floats(row), matrix.columns, out + row * stride + output);
     }
 
-    template <ggml_type kType, int kOutputs>
-    static void one_row(const std::byte* weights, std::size_t row_bytes, const float* row, std::size_t columns,
-                        float* out) {
+    template <ggml_type kType, std::size_t kCount>
+    static void one_row(Weights& weights, const float* row, std::size_t columns, float* out) {
         constexpr std::size_t kBytes = bytes_of(kType);
-        typename Eight::Vector lanes[kOutputs];
-        for (auto& lane : lanes)
-            lane = Eight::zero();
-        const std::size_t whole = columns & ~std::size_t{7};
-        for (std::size_t column = 0; column < whole; column += 8) {
-            const auto x = load_row(row + column);
-            for (std::size_t i = 0; i < kOutputs; ++i) {
-                const auto w = Eight::template load<kType>(weights + i * row_bytes + column * kBytes);
-                lanes[i] = Eight::add_product(lanes[i], w, x);
-            }
+        constexpr std::size_t kStep = 64 / kBytes;  // columns in a cache line
+        Lanes<kCount> lanes;
+        const std::size_t lines = columns / kStep * kStep;
+        for (std::size_t column = 0; column < lines; column += kStep) {
+            for (std::size_t i = 0; i < kStep; i += 8)
+                lanes.template add<kType>(weights, row, column + i);
+            weights.fetch(kCount);
         }
-        for (std::size_t i = 0; i < kOutputs; ++i) {
-            const std::byte* rest = weights + i * row_bytes + whole * kBytes;
-            if (whole != columns) lanes[i] = add_rest<kType>(lanes[i], rest, row + whole, columns - whole);
-            out[i] = fold(lanes[i]);
+        const std::size_t whole = columns & ~std::size_t{7};
+        for (std::size_t column = lines; column < whole; column += 8)
+            lanes.template add<kType>(weights, row, column);
+        for (std::size_t i = 0; i < kCount; ++i) {
+            const std::byte* rest = weights.data + i * weights.row_bytes + whole * kBytes;
+            typename Eight::Vector& lane = lanes.vectors[i];
+            if (whole != columns) lane = add_rest<kType>(lane, rest, row + whole, columns - whole);
+            out[i] = fold(lane);
         }
     }
+
+    template <std::size_t kCount>
+    struct Lanes {
+        typename Eight::Vector vectors[kCount];
+
+        Lanes() {
+            for (auto& vector : vectors)
+                vector = Eight::zero();
+        }
+        template <ggml_type kType>
+        void add(const Weights& weights, const float* row, std::size_t column) {
+            const auto x = load_row(row + column);
+            for (std::size_t i = 0; i < kCount; ++i) {
+                const std::byte* from = weights.data + i * weights.row_bytes + column * bytes_of(kType);
+                vectors[i] = Eight::add_product(vectors[i], Eight::template load<kType>(from), x);
+            }
+        }
+    };
 
     static typename Eight::Vector load_row(const float* row) {
         return Eight::template load<GGML_TYPE_F32>(reinterpret_cast<const std::byte*>(row));

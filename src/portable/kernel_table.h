@@ -7,8 +7,8 @@
 namespace kvasir::portable {
 
 // Products of output rows [begin, end) with all `rows`.
-using Multiply = void (*)(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
-                          float* out, std::size_t stride);
+using Multiply = void (*)(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
+                          std::size_t stride);
 
 struct KernelTable {
     Isa isa;
@@ -17,6 +17,9 @@ struct KernelTable {
     // For a type: its kernel.
     Multiply (*multiply)(ggml_type type);
     void (*quantise)(Form form, const float* row, std::size_t columns, std::byte* out);
+    // Blocks of a prepared row from its bytes, or from its numbers.
+    void (*read)(const std::byte* bytes, Form form, std::size_t units, void* blocks);
+    void (*prepare)(const float* values, Form form, std::size_t units, void* blocks);
     void (*activate)(const Activation& activation, const float* gate, const float* up, std::size_t count, float* out);
     void (*scale_and_bias)(float* values, std::size_t count, const float* scale, const float* bias);
     void (*to_result)(const float* row, std::size_t columns, std::byte* out);

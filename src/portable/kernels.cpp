@@ -17,21 +17,25 @@
 namespace kvasir::portable {
 namespace {
 
-// Rounding to nearest and denormals, whatever mode the caller is in; restored at the end.
+// Rounding to nearest and denormals, whatever mode the caller is in; restored at the end. Costs little where they are
+// that already.
 class IeeeMode {
   public:
     IeeeMode(const IeeeMode&) = delete;
     IeeeMode& operator=(const IeeeMode&) = delete;
 #if defined(__x86_64__)
-    IeeeMode() : before_(_mm_getcsr()) {
-        _mm_setcsr(0x1F80);
+    IeeeMode() : before_(_mm_getcsr()), other_((before_ & ~kFlags) != kIeee) {
+        if (other_) _mm_setcsr(kIeee);
     }
     ~IeeeMode() {
-        _mm_setcsr(before_);
+        if (other_) _mm_setcsr(before_);
     }
 
   private:
+    static constexpr unsigned kFlags = 0x3F;  // of exceptions that happened: nobody asks
+    static constexpr unsigned kIeee = 0x1F80;
     unsigned before_;
+    bool other_;
 #elif defined(__aarch64__)
     IeeeMode() {
         asm volatile("mrs %0, fpcr" : "=r"(before_));
@@ -118,6 +122,12 @@ const KernelTable* find_table(Isa isa) {
     return nullptr;
 }
 
+// Looked for once: asking the processor costs microseconds in a virtual machine.
+const KernelTable* fastest_table() {
+    static const KernelTable* const table = find_table(supported_isas().back());
+    return table;
+}
+
 Status check_result(std::span<const std::byte> result, std::size_t columns) {
     constexpr int kNotFinite = std::numeric_limits<std::int16_t>::max();
     if (result.size() != result_bytes(columns))
@@ -170,7 +180,7 @@ std::vector<Isa> supported_isas() {
     return isas;
 }
 
-Kernels::Kernels() : Kernels(supported_isas().back()) {}
+Kernels::Kernels() : table_(fastest_table()) {}
 
 Kernels::Kernels(Isa isa) : table_(find_table(isa)) {}
 
@@ -183,7 +193,16 @@ void Kernels::quantise(Form form, std::span<const float> row, std::span<std::byt
     table_->quantise(form, row.data(), row.size(), out.data());
 }
 
-void Kernels::multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void Kernels::read(std::span<const std::byte> bytes, PreparedRows& rows, std::size_t row) const {
+    table_->read(bytes.data(), rows.form(), rows.units(), rows.row(row));
+}
+
+void Kernels::prepare(std::span<const float> values, PreparedRows& rows, std::size_t row) const {
+    const IeeeMode mode;
+    table_->prepare(values.data(), rows.form(), rows.units(), rows.row(row));
+}
+
+void Kernels::multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                        std::size_t stride) const {
     const IeeeMode mode;
     const bool tiles = end - begin >= table_->tile_rows;

@@ -1,6 +1,6 @@
 // portable/1 fast: the bits of the reference (reference.h) from vector instructions, chosen at run time.
 //
-// No threads inside: several may call with one Kernels and one PreparedRows at a time, each for its own output rows.
+// No threads inside: several may call with one Kernels and the same rows at a time, each for its own output rows.
 // Any partition of rows and outputs gives the same bits. The caller's rounding and flush-to-zero modes do not matter.
 // Arguments must fit together as in reference.h.
 #pragma once
@@ -45,9 +45,14 @@ class Kernels {
     // Section 2: `out` has row_bytes(form, row.size()).
     void quantise(Form form, std::span<const float> row, std::span<std::byte> out) const;
 
+    // Row `row` of `rows` from its bytes (section 2), or from the numbers that such bytes would be quantised from.
+    // Several threads may do so with one PreparedRows at a time, each for its own row.
+    void read(std::span<const std::byte> bytes, PreparedRows& rows, std::size_t row) const;
+    void prepare(std::span<const float> values, PreparedRows& rows, std::size_t row) const;
+
     // Section 4 for output rows [begin, end) of `matrix` and all of `rows`: out[r·stride + i] is output i of row r.
     // Fastest where end − begin is a multiple of 16.
-    void multiply(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+    void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                   std::size_t stride) const;
 
     // Sections 5, 6 and 7, as in reference.h. `out` may be `gate` or `up`.

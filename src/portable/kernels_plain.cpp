@@ -25,15 +25,15 @@ std::int32_t dot(const std::int16_t* weights, const std::int8_t* q) {
     return sum;
 }
 
-const Wide* blocks(const PreparedRows& rows, std::size_t row, const Wide*) {
+const Wide* blocks(const RowsView& rows, std::size_t row, const Wide*) {
     return rows.wide(row);
 }
-const Narrow* blocks(const PreparedRows& rows, std::size_t row, const Narrow*) {
+const Narrow* blocks(const RowsView& rows, std::size_t row, const Narrow*) {
     return rows.narrow(row);
 }
 
 template <class Block>
-void multiply_integers(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void multiply_integers(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                        std::size_t stride) {
     constexpr std::size_t kColumns = sizeof(Block::q);
     const bool minimums = traits(matrix.type).minimums;
@@ -63,7 +63,7 @@ void multiply_integers(const Matrix& matrix, const PreparedRows& rows, std::size
     }
 }
 
-void multiply_floats(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void multiply_floats(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                      std::size_t stride) {
     const std::size_t row_bytes = weight_row_bytes(matrix.type, matrix.columns);
     for (std::size_t output = begin; output < end; ++output) {
@@ -94,8 +94,8 @@ Multiply multiply_of(ggml_type type) {
 
 const KernelTable& plain_table() {
     using R = Rows<Plain>;
-    static const KernelTable table = {
-        Isa::plain, 1, multiply_of, R::quantise, R::activate, R::scale_and_bias, R::to_result, R::from_result};
+    static const KernelTable table = {Isa::plain, 1,           multiply_of,       R::quantise,  R::read,
+                                      R::prepare, R::activate, R::scale_and_bias, R::to_result, R::from_result};
     return table;
 }
 

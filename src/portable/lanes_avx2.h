@@ -138,6 +138,15 @@ struct Avx2 {
         return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, integers));
     }
 
+    // Of 32 columns of one row (stream_avx.h): sum + Σ pairs of int16; sum + weights · integers.
+    static __m256i add_pairs8(__m256i sum, __m256i pairs, __m256i integers) { return add_pairs(sum, pairs, integers); }
+    static __m256i dot8(__m256i sum, __m256i weights, __m256i integers) {
+        return add_pairs8(sum, _mm256_maddubs_epi16(weights, integers), _mm256_set1_epi16(1));
+    }
+    static __m256i signed_dot8(__m256i sum, __m256i weights, __m256i integers) {
+        return dot8(sum, _mm256_abs_epi8(weights), _mm256_sign_epi8(integers, weights));
+    }
+
     static Floats convert(Ints a) { return _mm256_cvtepi32_ps(a); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
     static Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }

@@ -124,6 +124,18 @@ struct Avx512 {
     // sum + Σ pairs of int16.
     static Ints add_pairs(Ints sum, Ints pairs, Ints integers) { return _mm512_dpwssd_epi32(sum, pairs, integers); }
 
+    // Of 32 columns of one row (stream_avx.h): sum + Σ pairs of int16; sum + weights · integers.
+    static __m256i add_pairs8(__m256i sum, __m256i pairs, __m256i integers) {
+        return _mm256_dpwssd_epi32(sum, pairs, integers);
+    }
+    static __m256i dot8(__m256i sum, __m256i weights, __m256i integers) {
+        return _mm256_dpbusd_epi32(sum, weights, integers);
+    }
+    // Signed weights, raised by kSignedOffset.
+    static __m256i signed_dot8(__m256i sum, __m256i weights, __m256i integers) {
+        return dot8(sum, _mm256_xor_si256(weights, _mm256_set1_epi8(-128)), integers);
+    }
+
     static Floats convert(Ints a) { return _mm512_cvtepi32_ps(a); }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
     static Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "portable/prepared.h"
 #include "portable/types.h"
 
 namespace kvasir::portable {
@@ -69,6 +70,76 @@ struct Rows {
             case Form::q8x32:
                 for (std::size_t i = 0; i < columns; i += 32)
                     quantise_block<32>(row + i, out + i / 32 * 36);
+                break;
+        }
+    }
+
+    static std::int16_t sum_of_16(const std::int8_t* q) {
+        std::int16_t sum = 0;
+        for (int i = 0; i < 16; ++i)
+            sum = static_cast<std::int16_t>(sum + q[i]);
+        return sum;
+    }
+    template <std::size_t kColumns>
+    static void read_integers(const std::byte* from, std::int8_t* q) {
+        std::memcpy(q, from, kColumns);
+        for (std::size_t i = 0; i < kColumns; ++i)
+            q[i] = q[i] < -127 ? std::int8_t{-127} : q[i];
+    }
+    static void read_block(const std::byte* from, Wide& block) {
+        // Places of the sums of four groups, and of eight: see Wide.
+        constexpr std::size_t kPlaces[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+        std::memcpy(&block.scale, from, sizeof(float));
+        read_integers<256>(from + 4, block.q);
+        std::int16_t sums[16];
+        for (std::size_t i = 0; i < 16; ++i)
+            sums[i] = sum_of_16(block.q + 16 * i);
+        for (std::size_t i = 0; i < 8; ++i) {
+            block.sums16[kPlaces[i]] = sums[i];
+            block.sums16[8 + kPlaces[i]] = sums[8 + i];
+            block.sums32[kPlaces[i]] = static_cast<std::int16_t>(sums[2 * i] + sums[2 * i + 1]);
+        }
+    }
+    static void read_block(const std::byte* from, Narrow& block) {
+        std::memcpy(&block.scale, from, sizeof(float));
+        read_integers<32>(from + 4, block.q);
+        block.low_sum = sum_of_16(block.q);
+        block.high_sum = sum_of_16(block.q + 16);
+    }
+
+    // Blocks of Wide, Narrow or float, as `form` says.
+    static void read(const std::byte* bytes, Form form, std::size_t units, void* blocks) {
+        switch (form) {
+            case Form::f32:
+                std::memcpy(blocks, bytes, units * sizeof(float));
+                break;
+            case Form::q8x256:
+                for (std::size_t i = 0; i < units; ++i)
+                    read_block(bytes + i * 260, static_cast<Wide*>(blocks)[i]);
+                break;
+            case Form::q8x32:
+                for (std::size_t i = 0; i < units; ++i)
+                    read_block(bytes + i * 36, static_cast<Narrow*>(blocks)[i]);
+                break;
+        }
+    }
+    static void prepare(const float* values, Form form, std::size_t units, void* blocks) {
+        std::byte bytes[260];
+        switch (form) {
+            case Form::f32:
+                std::memcpy(blocks, values, units * sizeof(float));
+                break;
+            case Form::q8x256:
+                for (std::size_t i = 0; i < units; ++i) {
+                    quantise_block<256>(values + i * 256, bytes);
+                    read_block(bytes, static_cast<Wide*>(blocks)[i]);
+                }
+                break;
+            case Form::q8x32:
+                for (std::size_t i = 0; i < units; ++i) {
+                    quantise_block<32>(values + i * 32, bytes);
+                    read_block(bytes, static_cast<Narrow*>(blocks)[i]);
+                }
                 break;
         }
     }

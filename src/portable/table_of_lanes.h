@@ -54,7 +54,7 @@ Multiply multiply_of(ggml_type type) {
 template <class V>
 KernelTable table_of_lanes(Isa isa, Multiply (*multiply)(ggml_type)) {
     using R = Rows<V>;
-    return {isa, V::kRows, multiply, R::quantise, R::activate, R::scale_and_bias, R::to_result, R::from_result};
+    return {isa, V::kRows, multiply, R::quantise, R::read, R::prepare, R::activate, R::scale_and_bias, R::to_result, R::from_result};
 }
 
 }  // namespace kvasir::portable

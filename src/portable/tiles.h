@@ -78,7 +78,7 @@ class Tiles {
   public:
     // For a type of unpack.h.
     template <class Type>
-    static void multiply_wide(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_wide(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                               float* out, std::size_t stride) {
         for_tiles(matrix, rows, begin, end, [&](const Tile& tile) {
             if (V::kSumInRegister && tile.last - tile.first == 1) return wide_tile<Type, true>(tile, rows, out, stride);
@@ -87,7 +87,7 @@ class Tiles {
     }
     // For a type of unpack_narrow.h.
     template <class Type>
-    static void multiply_narrow(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_narrow(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                                 float* out, std::size_t stride) {
         for_tiles(matrix, rows, begin, end, [&](const Tile& tile) { narrow_tile<Type>(tile, rows, out, stride); });
     }
@@ -105,7 +105,7 @@ class Tiles {
 
     // The last tile is moved back to end with the range; what it computes twice is the same. The range has kRows rows.
     template <class Compute>
-    static void for_tiles(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void for_tiles(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                           Compute compute) {
         constexpr std::size_t kRows = V::kRows;
         const std::size_t row_bytes = weight_row_bytes(matrix.type, matrix.columns);
@@ -185,7 +185,7 @@ class Tiles {
     };
 
     template <class Type, bool kSingle>
-    static void wide_tile(const Tile& tile, const PreparedRows& rows, float* out, std::size_t stride) {
+    static void wide_tile(const Tile& tile, const RowsView& rows, float* out, std::size_t stride) {
         const std::size_t block_bytes = traits(Type::kType).stored_bytes;
         const std::size_t count = tile.last - tile.first;
         Accumulators accumulators(count);
@@ -212,7 +212,7 @@ class Tiles {
     }
 
     template <class Type>
-    static void narrow_tile(const Tile& tile, const PreparedRows& rows, float* out, std::size_t stride) {
+    static void narrow_tile(const Tile& tile, const RowsView& rows, float* out, std::size_t stride) {
         const TypeTraits& known = traits(Type::kType);
         const std::size_t units_stored = known.stored_columns / 32;
         const std::size_t count = tile.last - tile.first;

@@ -77,15 +77,21 @@ std::string notes(const VerifyReport& report) {
     return text;
 }
 
-// How far stock llama.cpp and the backbone are from exact experts.
+// How far stock llama.cpp and the backbone are from exact experts, and how far stock is from itself.
 std::string faithfulness(const VerifyReport& report) {
     if (report.exact.tokens == 0) return {};
     const VerifyPass& pass = report.passes.front();
-    return fmt::format(
+    const std::string_view name = short_name(report.arithmetic);
+    std::string text = fmt::format(
         "  against experts computed in f64: KL mean {} stock, {} {}; perplexity {:.5f} exact, {:.5f} stock, {:.5f} "
         "{}\n",
-        figure(pass.stock_to_exact->kl_mean()), figure(pass.local_to_exact->kl_mean()), short_name(report.arithmetic),
-        report.exact.perplexity(), report.stock.perplexity(), report.local.perplexity(), short_name(report.arithmetic));
+        figure(pass.stock_to_exact->kl_mean()), figure(pass.local_to_exact->kl_mean()), name, report.exact.perplexity(),
+        report.stock.perplexity(), report.local.perplexity(), name);
+    if (!pass.repacked_to_stock) {
+        return text + "  stock with repacked weights was left out: it would take the model's size in memory\n";
+    }
+    return text + fmt::format("  against stock: KL mean {} {}, {} stock itself with its weights repacked\n",
+                              figure(pass.local_to_stock.kl_mean()), name, figure(pass.repacked_to_stock->kl_mean()));
 }
 
 std::string conclusion(const VerifyReport& report) {
@@ -159,6 +165,9 @@ std::string table(const VerifyReport& report) {
             rows.push_back(comparison_row("workers / no workers", pass.name, *pass.swarm_to_local));
         if (pass.stock_to_exact) rows.push_back(comparison_row("stock / exact", pass.name, *pass.stock_to_exact));
         if (pass.local_to_exact) rows.push_back(comparison_row("no workers / exact", pass.name, *pass.local_to_exact));
+        if (pass.repacked_to_stock) {
+            rows.push_back(comparison_row("stock repacked / stock", pass.name, *pass.repacked_to_stock));
+        }
     }
     text += text_table(rows) + "\n";
     if (report.swarm) text += placement(report) + "\n";
@@ -177,6 +186,7 @@ std::string to_json(const VerifyReport& report) {
         if (pass.swarm_to_local) object["swarm_to_local"] = comparison_json(*pass.swarm_to_local);
         if (pass.stock_to_exact) object["stock_to_exact"] = comparison_json(*pass.stock_to_exact);
         if (pass.local_to_exact) object["local_to_exact"] = comparison_json(*pass.local_to_exact);
+        if (pass.repacked_to_stock) object["repacked_to_stock"] = comparison_json(*pass.repacked_to_stock);
         passes.push_back(std::move(object));
     }
     json object{{"arithmetic", wire_name(report.arithmetic)},
@@ -197,6 +207,7 @@ std::string to_json(const VerifyReport& report) {
         object["perplexity"] = {{"exact", report.exact.perplexity()},
                                 {"stock", report.stock.perplexity()},
                                 {"local", report.local.perplexity()}};
+        if (report.repacked.tokens > 0) object["perplexity"]["stock_repacked"] = report.repacked.perplexity();
     }
     if (report.swarm) {
         object["pairs"] = {{"total", report.pairs},

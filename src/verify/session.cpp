@@ -72,9 +72,9 @@ std::string llama_complaint() {
     return kept.last.empty() ? "no reason given" : kept.last;
 }
 
-Result<std::shared_ptr<const LlamaModel>> LlamaModel::load(const std::filesystem::path& path) {
+Result<std::shared_ptr<const LlamaModel>> LlamaModel::load(const std::filesystem::path& path, bool repacked) {
     llama_model_params params = llama_model_default_params();
-    params.use_extra_bufts = false;
+    params.use_extra_bufts = repacked;
     params.load_mode = LLAMA_LOAD_MODE_MMAP;
     params.n_gpu_layers = 0;
     llama_model* model = llama_model_load_from_file(path.c_str(), params);

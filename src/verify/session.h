@@ -1,5 +1,5 @@
-// One run of llama.cpp: a model and a context with settings that are the same in every run that is compared: memory
-// mapped, not repacked (repacked kernels give other bits), the default KV cache, one sequence, logits at all positions.
+// One run of llama.cpp: a model and a context with settings that are the same in every run that is compared bit by bit:
+// memory mapped, not repacked, the default KV cache, one sequence, logits at all positions.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,9 @@ using Token = std::int32_t;
 // A loaded model. Every model loaded before the Kvasir backend is registered is stock llama.cpp, and stays so.
 class LlamaModel {
   public:
-    static Result<std::shared_ptr<const LlamaModel>> load(const std::filesystem::path& path);
+    // repacked: weights are copied into llama.cpp's own fastest layouts, whose kernels give other last bits, instead of
+    // being mapped.
+    static Result<std::shared_ptr<const LlamaModel>> load(const std::filesystem::path& path, bool repacked = false);
     ~LlamaModel();
     LlamaModel(const LlamaModel&) = delete;
     LlamaModel& operator=(const LlamaModel&) = delete;

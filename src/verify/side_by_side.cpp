@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-constexpr std::size_t kRuns = 4;
+constexpr std::size_t kRuns = 5;
 
 // Records what the backend computes for one run.
 class Recorder final : public ExpertObserver {
@@ -25,6 +25,10 @@ class Recorder final : public ExpertObserver {
     ExpertRecord& record_;
     std::function<void(std::uint32_t)> on_layer_;
 };
+
+bool is_stock(Run run) {
+    return run == Run::stock || run == Run::repacked;
+}
 
 struct OneRun {
     std::unique_ptr<LlamaSession> session;
@@ -51,11 +55,11 @@ Status SideBySide::Implementation::open(Run run, const std::shared_ptr<const Lla
     session.threads = options.threads;
     session.context = options.context;
     session.batch = options.batch;
-    if (run == Run::stock) session.record = &at(run).record;
+    if (is_stock(run)) session.record = &at(run).record;
     Result<std::unique_ptr<LlamaSession>> created = LlamaSession::create(from, session);
     if (!created) return fail(created.error());
     at(run).session = std::move(*created);
-    if (run == Run::stock) return {};
+    if (is_stock(run)) return {};
     const bool swarm = run == Run::swarm;
     at(run).config.arithmetic = run == Run::exact ? Arithmetic::exact : options.arithmetic;
     at(run).config.observer = std::make_shared<Recorder>(at(run).record, swarm ? options.on_swarm_layer : nullptr);
@@ -80,6 +84,11 @@ Result<std::unique_ptr<SideBySide>> SideBySide::create(const SideBySideOptions& 
     Result<std::shared_ptr<const LlamaModel>> stock = LlamaModel::load(options.model);
     if (!stock) return fail(stock.error());
     if (Status opened = self.open(Run::stock, *stock, options); !opened) return fail(opened.error());
+    if (options.repacked) {
+        Result<std::shared_ptr<const LlamaModel>> repacked = LlamaModel::load(options.model, true);
+        if (!repacked) return fail(repacked.error());
+        if (Status opened = self.open(Run::repacked, *repacked, options); !opened) return fail(opened.error());
+    }
 
     Result<std::shared_ptr<Backend>> backend = register_backend({});
     if (!backend) return fail(backend.error());
@@ -104,7 +113,7 @@ Status SideBySide::decode(Run run, std::span<const Token> tokens) {
     OneRun& one = implementation_->at(run);
     if (one.session == nullptr) return fail(ErrorKind::internal, "a run that was not asked for");
     one.record.clear();
-    if (run != Run::stock) implementation_->backend->configure(one.config);
+    if (!is_stock(run)) implementation_->backend->configure(one.config);
     const auto start = std::chrono::steady_clock::now();
     Status done = one.session->decode(tokens);
     one.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

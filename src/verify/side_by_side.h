@@ -1,7 +1,7 @@
 // The runs that are compared, side by side in one process: stock llama.cpp, the Kvasir backbone without workers, with
-// workers, and, as a yardstick, with experts computed in f64. The stock model and context are made before the backend
-// is registered and never see it, so no second process and no file of logits is needed: each batch is computed by all
-// and compared at once.
+// workers, and, as yardsticks, with experts computed in f64 and stock llama.cpp with repacked weights. The stock model
+// and context are made before the backend is registered and never see it, so no second process and no file of logits is
+// needed: each batch is computed by all and compared at once.
 #pragma once
 
 #include <array>
@@ -19,18 +19,19 @@
 
 namespace kvasir {
 
-enum class Run : std::uint8_t { stock = 0, local = 1, swarm = 2, exact = 3 };
+enum class Run : std::uint8_t { stock = 0, local = 1, swarm = 2, exact = 3, repacked = 4 };
 
 struct SideBySideOptions {
     std::filesystem::path model;
     int threads = 1;
     std::uint32_t context = 512;
     std::uint32_t batch = 128;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;  // of the runs without and with workers
+    Arithmetic arithmetic = Arithmetic::portable;  // of the runs without and with workers
     bool local = true;                             // make the run without workers as well
     bool exact = false;                            // make the run in Arithmetic::exact as well
-    std::shared_ptr<Dispatcher> dispatcher;        // null: no run with workers
-    std::shared_ptr<const Manifest> manifest;      // what the workers serve; may be null
+    bool repacked = false;                     // make stock's run with repacked weights (a copy of the model) as well
+    std::shared_ptr<Dispatcher> dispatcher;    // null: no run with workers
+    std::shared_ptr<const Manifest> manifest;  // what the workers serve; may be null
     // Called when the swarm run has computed a layer's experts, on the computing thread; for killing workers at a
     // chosen moment.
     std::function<void(std::uint32_t layer)> on_swarm_layer;

@@ -47,13 +47,40 @@ struct Plan {
 };
 
 // How many positions are decoded in all.
-std::size_t positions(const Plan& plan, bool swarm) {
-    return plan.tokens.size() * (swarm ? 3 : 2) + plan.exact_tokens;
+std::size_t positions(const Plan& plan, const SideBySide& runs) {
+    const std::size_t yardsticks = runs.has(Run::repacked) ? 2 : 1;
+    return plan.tokens.size() * (runs.has(Run::swarm) ? 3 : 2) + plan.exact_tokens * yardsticks;
 }
 
 Status decode(SideBySide& runs, Run run, std::span<const Token> tokens, Progress& progress) {
     if (Status done = runs.decode(run, tokens); !done) return done;
     progress.add(tokens.size());
+    return {};
+}
+
+struct Batch {
+    std::span<const Token> tokens;
+    std::span<const Token> next;  // what follows each, as far as known
+    std::size_t at = 0;           // the first one's position
+};
+
+// Computes a batch, which stock and local have just computed, by what they are held against, and compares.
+Status run_yardsticks(SideBySide& runs, const Batch& batch, VerifyPass& pass, VerifyReport& report,
+                      Progress& progress) {
+    if (Status done = decode(runs, Run::exact, batch.tokens, progress); !done) return done;
+    runs.compare(Run::exact, Run::stock, batch.at, *pass.stock_to_exact);
+    runs.compare(Run::exact, Run::local, batch.at, *pass.local_to_exact);
+    if (runs.has(Run::repacked)) {
+        if (Status done = decode(runs, Run::repacked, batch.tokens, progress); !done) return done;
+        runs.compare(Run::stock, Run::repacked, batch.at, *pass.repacked_to_stock);
+    }
+    const std::size_t vocabulary = runs.model().vocabulary();
+    for (const auto& [run, likelihood] : {std::pair{Run::stock, &report.stock},
+                                          {Run::local, &report.local},
+                                          {Run::exact, &report.exact},
+                                          {Run::repacked, &report.repacked}}) {
+        if (runs.has(run)) add_likelihood(runs.logits(run), vocabulary, batch.next, *likelihood);
+    }
     return {};
 }
 
@@ -76,25 +103,19 @@ Status run_pass(SideBySide& runs, const Plan& plan, VerifyPass& pass, VerifyRepo
             report.pairs += count_rows(runs.experts(Run::swarm));
         }
         if (at + count <= plan.exact_tokens) {
-            if (Status done = decode(runs, Run::exact, batch, progress); !done) return done;
-            runs.compare(Run::exact, Run::stock, at, *pass.stock_to_exact);
-            runs.compare(Run::exact, Run::local, at, *pass.local_to_exact);
             const std::size_t known = std::min(count, plan.tokens.size() - at - 1);
             const std::span<const Token> next = plan.tokens.subspan(at + 1, known);
-            const std::size_t vocabulary = runs.model().vocabulary();
-            add_likelihood(runs.logits(Run::stock), vocabulary, next, report.stock);
-            add_likelihood(runs.logits(Run::local), vocabulary, next, report.local);
-            add_likelihood(runs.logits(Run::exact), vocabulary, next, report.exact);
+            if (Status done = run_yardsticks(runs, {batch, next, at}, pass, report, progress); !done) return done;
         }
         at += count;
     }
     return {};
 }
 
-VerifyPass make_pass(std::string name, bool swarm, bool exact) {
+VerifyPass make_pass(std::string name, const SideBySide& runs, bool exact) {
     VerifyPass pass;
     pass.name = std::move(name);
-    if (swarm) {
+    if (runs.has(Run::swarm)) {
         pass.swarm_to_stock.emplace();
         pass.swarm_to_local.emplace();
     }
@@ -102,6 +123,7 @@ VerifyPass make_pass(std::string name, bool swarm, bool exact) {
         pass.stock_to_exact.emplace();
         pass.local_to_exact.emplace();
     }
+    if (exact && runs.has(Run::repacked)) pass.repacked_to_stock.emplace();
     return pass;
 }
 
@@ -140,6 +162,13 @@ Status check_not_vacuous(const VerifyReport& report) {
                     "hold experts of this model and stay connected");
     }
     return {};
+}
+
+std::uint64_t total_bytes(const GgufModel& model) {
+    std::uint64_t bytes = 0;
+    for (const ModelFile& file : model.files())
+        bytes += file.size;
+    return bytes;
 }
 
 Status check_options(const VerifyOptions& options) {
@@ -194,6 +223,7 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
     side_options.batch = std::min(batch, window);
     side_options.arithmetic = options.arithmetic;
     side_options.exact = options.arithmetic != Arithmetic::ggml_cpu && options.exact_tokens > 0;
+    side_options.repacked = side_options.exact && total_bytes(*header) <= options.repack_limit;
     side_options.dispatcher = options.dispatcher;
     side_options.manifest = options.manifest;
     Result<std::unique_ptr<SideBySide>> runs = SideBySide::create(side_options);
@@ -220,12 +250,12 @@ Result<VerifyReport> verify(const VerifyOptions& options) {
 
     if (options.on_begin) options.on_begin();
     const SwarmStats before = swarm ? options.dispatcher->stats() : SwarmStats{};
-    Progress progress("verify", positions(batches, swarm) + positions(one_by_one, swarm), ProgressUnit::count,
+    Progress progress("verify", positions(batches, **runs) + positions(one_by_one, **runs), ProgressUnit::count,
                       options.quiet);
-    report.passes.push_back(make_pass(fmt::format("in batches of {}", batches.batch), swarm, side_options.exact));
+    report.passes.push_back(make_pass(fmt::format("in batches of {}", batches.batch), **runs, side_options.exact));
     Status done = run_pass(**runs, batches, report.passes.back(), report, progress);
     if (done && !single.empty()) {
-        report.passes.push_back(make_pass("token by token", swarm, false));
+        report.passes.push_back(make_pass("token by token", **runs, false));
         done = run_pass(**runs, one_by_one, report.passes.back(), report, progress);
     }
     if (!done) return fail(done.error());

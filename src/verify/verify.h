@@ -3,7 +3,8 @@
 // for bit. The runs differ in nothing else: same file, same batches, same threads, same KV cache, no repacking.
 //
 // In `ggml-cpu` all of them must be equal. In `portable` the backbone must be equal to itself with workers; to stock it
-// is compared by the distance of both to a run whose experts are computed in f64.
+// is compared by the distance of both to a run whose experts are computed in f64, and by stock's own distance to itself
+// with repacked weights.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,14 @@ struct VerifyOptions {
     std::uint32_t single_tokens = 1024;  // of these, computed once more token by token
     std::uint32_t batch = 128;           // made smaller where expert outputs of a batch would not fit 256 MiB
     int threads = 1;
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
-    std::uint32_t exact_tokens = 512;  // of those in batches, computed with exact experts too, unless in ggml-cpu; slow
-    bool quiet = false;                // no progress line
-    std::function<void()> on_begin;    // called when all is loaded and comparing begins; may be empty
+    Arithmetic arithmetic = Arithmetic::portable;
+    // Of those in batches, computed with exact experts and by stock with repacked weights too, unless in ggml-cpu;
+    // slow.
+    std::uint32_t exact_tokens = 512;
+    // The largest model whose weights are repacked, which takes as much memory again.
+    std::uint64_t repack_limit = std::uint64_t{4} << 30;
+    bool quiet = false;              // no progress line
+    std::function<void()> on_begin;  // called when all is loaded and comparing begins; may be empty
     // The swarm; null: stock and backbone alone are compared. Its workers must be serving already.
     std::shared_ptr<Dispatcher> dispatcher;
     std::shared_ptr<const Manifest> manifest;  // what they serve; null: unchecked
@@ -46,6 +51,7 @@ struct VerifyPass {
     std::optional<Comparison> swarm_to_local;
     std::optional<Comparison> stock_to_exact;
     std::optional<Comparison> local_to_exact;
+    std::optional<Comparison> repacked_to_stock;
 };
 
 // How likely a run holds a text.
@@ -68,10 +74,11 @@ struct VerifyReport {
     std::vector<VerifyPass> passes;
     std::uint64_t pairs = 0;          // (row, expert) pairs of the run with workers
     std::optional<SwarmStats> swarm;  // of this verification alone
-    Arithmetic arithmetic = Arithmetic::ggml_cpu;
+    Arithmetic arithmetic = Arithmetic::portable;
     Likelihood stock;  // of the positions that the exact run has computed as well
     Likelihood local;
     Likelihood exact;
+    Likelihood repacked;
     double seconds_stock = 0;  // computing, all passes together
     double seconds_local = 0;
     double seconds_swarm = 0;

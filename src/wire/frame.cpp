@@ -17,7 +17,7 @@ std::uint32_t checksum(ByteSpan bytes) {
 }
 
 bool known(std::uint8_t type) {
-    return type >= static_cast<std::uint8_t>(FrameType::hello) && type <= static_cast<std::uint8_t>(FrameType::update);
+    return type >= static_cast<std::uint8_t>(FrameType::hello) && type <= static_cast<std::uint8_t>(FrameType::attest);
 }
 
 bool carries_rows(FrameType type) {

@@ -31,6 +31,7 @@ enum class FrameType : std::uint8_t {
     cancel = 8,   // backbone → worker: request `request` is no longer wanted
     drain = 9,    // worker → backbone: finishes what it has, takes nothing new
     update = 10,  // worker → backbone: pieces changed, new epoch
+    attest = 11,  // worker → backbone: signs what it answered (wire/attestation.h)
 };
 
 struct Frame {

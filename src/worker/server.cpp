@@ -54,6 +54,7 @@ Status Server::serve(PieceStore store) {
     context_.store = &*store_;
     context_.batcher = batcher_.get();
     context_.refusals = &refusals_;
+    context_.identity = options_.identity;
     context_.build = fmt::format("kvasir {} (ggml {})", KVASIR_VERSION, ggml_version());
     context_.threads = static_cast<std::uint32_t>(options_.threads);
     context_.window = options_.window;

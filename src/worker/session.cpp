@@ -49,6 +49,7 @@ const char* sender_error(FrameType type) {
         case FrameType::result:
         case FrameType::drain:
         case FrameType::update:
+        case FrameType::attest:
             return "a frame that only a worker sends";
         default:
             return "a frame of a type this worker does not know";
@@ -92,6 +93,7 @@ void Session::tick(Clock::time_point now) {
     }
     if (!end.empty()) close({ErrorKind::unavailable, end});
     if (ping) connection_->send({FrameType::ping, 0, {}});
+    if (const auto signs = signer()) attest(signs->flush());
 }
 
 void Session::drain() {
@@ -104,6 +106,7 @@ void Session::drain() {
 }
 
 void Session::close(Error reason) {
+    if (const auto signs = signer()) attest(signs->flush());
     connection_->close(std::move(reason));
 }
 
@@ -181,6 +184,10 @@ void Session::on_hello(const Frame& frame) {
         std::scoped_lock lock(mutex_);
         greeted_ = true;
         arithmetic_ = *arithmetic;
+        if (const auto backbone = connection_->peer(); backbone && context_.identity) {
+            signer_ = std::make_shared<AnswerSigner>(
+                context_.identity, AttestationContext{hello->model_id, *backbone, wire_name(*arithmetic)});
+        }
         result_limit_ = std::min(hello->payload_limit, context_.payload_limit + kResultOverhead);
     }
     connection_->set_payload_limit(context_.payload_limit);
@@ -322,23 +329,41 @@ void Session::submit(std::uint64_t request, JobPtr job) {
 // `job` tells an answer that is still wanted from one whose request id was cancelled and used again.
 void Session::answer(std::uint64_t request, const Job* job, Result<ResultBuffer> result) {
     bool draining = false;
+    JobPtr answered;
     {
         std::scoped_lock lock(mutex_);
         auto found = pending_.find(request);
         if (found == pending_.end() || found->second.get() != job) return;
+        answered = std::move(found->second);
         pending_.erase(found);
         draining = draining_;
     }
-    if (result) {
-        if (!connection_->send({FrameType::result, request, std::move(result->payload)})) {
-            connection_->close({ErrorKind::unavailable, "the backbone does not take its answers"});
-        }
-        return;
-    }
+    if (result) return send_result(request, *answered, std::move(result->payload), result->rows);
     WireErrorCode code = WireErrorCode::internal;
     if (result.error().kind == ErrorKind::unavailable)
         code = draining ? WireErrorCode::draining : WireErrorCode::overloaded;
     refuse(request, {code, result.error().message});
+}
+
+// The attestation follows the answer: one that came first would be of nothing.
+void Session::send_result(std::uint64_t request, const Job& job, ByteVector payload, ByteSpan rows) {
+    const std::shared_ptr<AnswerSigner> signs = signer();
+    std::vector<Digest> digests;
+    if (signs) digests = digest_answers(job.compute, output_encoding(job.arithmetic), rows);
+    if (!connection_->send({FrameType::result, request, std::move(payload)})) {
+        return connection_->close({ErrorKind::unavailable, "the backbone does not take its answers"});
+    }
+    if (signs) attest(signs->add(request, std::move(digests), Clock::now()));
+}
+
+void Session::attest(std::vector<ByteVector> payloads) {
+    for (ByteVector& payload : payloads)
+        connection_->send({FrameType::attest, 0, std::move(payload)});
+}
+
+std::shared_ptr<AnswerSigner> Session::signer() {
+    std::scoped_lock lock(mutex_);
+    return signer_;
 }
 
 }  // namespace kvasir

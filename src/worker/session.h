@@ -12,6 +12,7 @@
 
 #include "net/connection.h"
 #include "wire/messages.h"
+#include "worker/answer_signer.h"
 #include "worker/batcher.h"
 #include "worker/log_throttle.h"
 #include "worker/piece_store.h"
@@ -33,6 +34,7 @@ struct SessionContext {
     const PieceStore* store = nullptr;
     Batcher* batcher = nullptr;
     LogThrottle* refusals = nullptr;
+    std::shared_ptr<const Identity> identity;  // what sessions with TLS sign their answers with
     std::string build;
     std::uint32_t threads = 1;
     std::uint32_t window = 8;  // compute requests unanswered at once, per session
@@ -70,6 +72,9 @@ class Session : public std::enable_shared_from_this<Session> {
     tl::expected<void, WireError> place_pairs(Job& job) const;
     void submit(std::uint64_t request, JobPtr job);
     void answer(std::uint64_t request, const Job* job, Result<ResultBuffer> result);
+    void send_result(std::uint64_t request, const Job& job, ByteVector payload, ByteSpan rows);
+    void attest(std::vector<ByteVector> payloads);
+    std::shared_ptr<AnswerSigner> signer();
     void refuse(std::uint64_t request, const WireError& error);
 
     const ConnectionPtr connection_;
@@ -84,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool draining_ = false;
     bool ended_ = false;
     Arithmetic arithmetic_ = Arithmetic::portable;
+    std::shared_ptr<AnswerSigner> signer_;  // null before HELLO and without TLS
     std::uint64_t result_limit_ = 0;
     std::unordered_map<std::uint64_t, JobPtr> pending_;
     std::uint64_t bytes_seen_ = 0;

@@ -52,25 +52,28 @@ class PluginTest : public testing::Test {
     Cluster cluster_;
 };
 
-TEST_F(PluginTest, WithoutConfigurationTheTextIsStocks) {
+TEST_F(PluginTest, InGgmlCpuTheTextIsStocks) {
     Outcome stock = complete({}, {});
     ASSERT_EQ(stock.exit_code, 0) << stock.err;
-    Outcome with = complete(place_, {plugin()});
+    std::string config = fmt::format(R"({{"model": "{}", "arithmetic": "ggml-cpu"}})", cluster_.model().string());
+    ASSERT_TRUE(write_text_file(cluster_.path("config.json"), config));
+    Outcome with = complete(place_, {plugin(), "KVASIR_CONFIG=" + cluster_.path("config.json").string()});
     ASSERT_EQ(with.exit_code, 0) << with.err;
     expect_same_text(with.out, stock.out);
     EXPECT_GT(stock.out.size(), 50U) << stock.out;
 }
 
-TEST_F(PluginTest, WithAWorkerTheTextIsStocks) {
+TEST_F(PluginTest, WithAWorkerTheTextIsTheSameAsWithout) {
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "4-27")});
     std::string config =
         fmt::format(R"({{"model": "{}", "identity": "{}", "workers": ["{}"], "prefer_workers": true}})",
                     cluster_.model().string(), cluster_.backbone_identity().string(), worker.endpoint());
     ASSERT_TRUE(write_text_file(cluster_.path("config.json"), config));
-    Outcome stock = complete({}, {});
+    Outcome without = complete(place_, {plugin()});
+    EXPECT_GT(without.out.size(), 50U) << without.out;
     Outcome with = complete(place_, {plugin(), "KVASIR_CONFIG=" + cluster_.path("config.json").string()});
     ASSERT_EQ(with.exit_code, 0) << with.err;
-    expect_same_text(with.out, stock.out);
+    expect_same_text(with.out, without.out);
     EXPECT_TRUE(worker.process->wait_for_line("backbone", kPatience));
 }
 

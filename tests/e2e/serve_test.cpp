@@ -1,4 +1,5 @@
-// `kvasir serve` is llama-server with the swarm behind it: the same text as stock llama-server, whatever happens.
+// `kvasir serve` is llama-server with the swarm behind it: the same text with workers as without, in ggml-cpu stock
+// llama-server's, whatever happens.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,15 +60,20 @@ class ServeTest : public testing::Test {
     Cluster cluster_;
 };
 
-TEST_F(ServeTest, TheSameTextAsStockLlamaServerWithAndWithoutWorkers) {
-    std::string expected = complete(start_stock());
+class ServeArithmetics : public ServeTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ServeArithmetics, TheSameTextWithAndWithoutWorkers) {
+    const std::vector<std::string> arithmetic = {"--arithmetic", GetParam()};
+    const std::string expected = complete(start_kvasir({}, arithmetic));
     EXPECT_GT(expected.size(), 100U);
-    EXPECT_EQ(complete(start_kvasir({})), expected);
+    if (std::string_view(GetParam()) == "ggml-cpu") EXPECT_EQ(complete(start_stock()), expected);
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "0-23")});
-    EXPECT_EQ(complete(start_kvasir({worker.endpoint()}, {"--prefer-workers"})), expected);
+    EXPECT_EQ(complete(start_kvasir({worker.endpoint()}, {"--prefer-workers", "--arithmetic", GetParam()})), expected);
     // Where the cost model has its way, too.
-    EXPECT_EQ(complete(start_kvasir({worker.endpoint()})), expected);
+    EXPECT_EQ(complete(start_kvasir({worker.endpoint()}, arithmetic)), expected);
 }
+
+INSTANTIATE_TEST_SUITE_P(Serve, ServeArithmetics, testing::Values("portable", "ggml-cpu"));
 
 TEST_F(ServeTest, AWorkerKilledWhileTextIsWrittenChangesNoLetter) {
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("whole", "0-5", "0-31")});

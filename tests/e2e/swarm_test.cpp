@@ -1,5 +1,6 @@
 // The promise, through real processes and sockets: whatever workers there are and whatever happens to them, `kvasir
-// verify` finds the same logits and the same bytes of every expert output as stock llama.cpp.
+// verify` finds the same logits and the same bytes of every expert output as without them, and in ggml-cpu as stock
+// llama.cpp.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
+#include <tuple>
 
 #include "e2e/chaos_proxy.h"
 #include "e2e/cluster.h"
@@ -22,8 +24,8 @@ class SwarmTest : public testing::Test {
     // A short proof: enough tokens to pass every layer many times, few enough for a slow machine.
     std::vector<std::string> verify_arguments(const std::vector<std::string>& endpoints,
                                               const std::string& tokens = "160") const {
-        std::vector<std::string> arguments = {"verify", cluster_.model().string(), "--tokens", tokens, "--threads", "1",
-                                              "--json"};
+        std::vector<std::string> arguments = {"verify", cluster_.model().string(), "--tokens", tokens,  "--threads",
+                                              "1",      "--exact-tokens",          "0",        "--json"};
         std::vector<std::string> swarm = cluster_.backbone_arguments(endpoints);
         arguments.insert(arguments.end(), swarm.begin(), swarm.end());
         return arguments;
@@ -56,13 +58,14 @@ class SwarmTest : public testing::Test {
     Cluster cluster_;
 };
 
-class WorkerCounts : public SwarmTest, public testing::WithParamInterface<int> {};
+class WorkerCounts : public SwarmTest, public testing::WithParamInterface<std::tuple<int, const char*>> {};
 
 TEST_P(WorkerCounts, RandomOverlappingPiecesGiveIdenticalBits) {
-    std::mt19937 random(static_cast<unsigned>(GetParam()) * 7919U);
+    const auto [count, arithmetic] = GetParam();
+    std::mt19937 random(static_cast<unsigned>(count) * 7919U);
     std::vector<Worker> workers;
     std::vector<std::string> endpoints;
-    for (int i = 0; i < GetParam(); ++i) {
+    for (int i = 0; i < count; ++i) {
         unsigned first_layer = random() % 6;
         unsigned last_layer = first_layer + random() % (6 - first_layer);
         unsigned first = random() % 32;
@@ -72,12 +75,15 @@ TEST_P(WorkerCounts, RandomOverlappingPiecesGiveIdenticalBits) {
         workers.push_back(cluster_.start_worker(fmt::format("worker{}", i), {slice}));
         endpoints.push_back(workers.back().endpoint());
     }
-    Outcome outcome = kvasir(verify_arguments(endpoints));
+    std::vector<std::string> arguments = verify_arguments(endpoints);
+    arguments.insert(arguments.end(), {"--arithmetic", arithmetic});
+    Outcome outcome = kvasir(arguments);
     expect_identical(outcome);
     EXPECT_GT(remote_pairs(outcome), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Swarm, WorkerCounts, testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Swarm, WorkerCounts,
+                         testing::Combine(testing::Values(1, 2, 3, 5, 8), testing::Values("portable", "ggml-cpu")));
 
 // A pair is computed once: what was delegated in time is not computed here as well.
 TEST_F(SwarmTest, WhatIsRemoteIsNotComputedHere) {

@@ -76,13 +76,14 @@ Result<std::unique_ptr<LocalSwarm>> LocalSwarm::start(const std::filesystem::pat
     return swarm;
 }
 
-Result<BackendConfig> LocalSwarm::connect() {
+Result<BackendConfig> LocalSwarm::connect(Arithmetic arithmetic) {
     BackboneOptions options;
     options.model = model_;
     options.identity = beside(model_, "backbone.pem");
     options.workers = endpoints_;
     options.deadline = kPatience;  // a loaded machine must not turn remote pairs into local ones
     options.prefer_workers = true;
+    options.arithmetic = arithmetic;
     Result<Backbone> backbone = open_backbone(options);
     if (!backbone) return fail(backbone.error());
     if (!backbone->config.dispatcher->wait_for_workers(kPatience)) {

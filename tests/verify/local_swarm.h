@@ -18,7 +18,7 @@ class LocalSwarm {
   public:
     static Result<std::unique_ptr<LocalSwarm>> start(const std::filesystem::path& model);
     // A dispatcher to the workers, all of them serving, and the manifest.
-    Result<BackendConfig> connect();
+    Result<BackendConfig> connect(Arithmetic arithmetic = Arithmetic::portable);
     // Its connections are torn down at once, and its port is closed.
     void end_worker(std::size_t index) { servers_.at(index).reset(); }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <tuple>
 
 #include "base/temp_directory.h"
 #include "synth/synth.h"
@@ -20,21 +21,23 @@ std::vector<std::string> tiny_presets() {
     return names;
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-    std::string name = info.param;
+using Parameters = std::tuple<std::string, Arithmetic>;
+
+std::string test_name(const testing::TestParamInfo<Parameters>& info) {
+    std::string name = std::get<0>(info.param) + "_" + std::string(short_name(std::get<1>(info.param)));
     std::ranges::replace_if(
         name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
     return name;
 }
 
-class VerifyPreset : public testing::TestWithParam<std::string> {
+class VerifyPreset : public testing::TestWithParam<Parameters> {
   protected:
     void SetUp() override {
         Result<TempDirectory> directory = TempDirectory::create("kvasir-verify-test-");
         ASSERT_TRUE(directory) << directory.error().message;
         directory_.emplace(std::move(*directory));
         model_ = directory_->path() / "model.gguf";
-        Result<SynthSpec> spec = preset(GetParam());
+        Result<SynthSpec> spec = preset(std::get<0>(GetParam()));
         ASSERT_TRUE(spec) << spec.error().message;
         Result<SynthReport> made = synthesize(*spec, model_, {.threads = 2});
         ASSERT_TRUE(made) << made.error().message;
@@ -44,10 +47,12 @@ class VerifyPreset : public testing::TestWithParam<std::string> {
     std::filesystem::path model_;
 };
 
-TEST_P(VerifyPreset, StockBackboneAndSwarmAreIdentical) {
+// In ggml-cpu stock llama.cpp, the backbone and the swarm are identical, in portable backbone and swarm.
+TEST_P(VerifyPreset, WhatIsPromisedToBeIdenticalIs) {
+    const Arithmetic arithmetic = std::get<1>(GetParam());
     Result<std::unique_ptr<LocalSwarm>> swarm = LocalSwarm::start(model_);
     ASSERT_TRUE(swarm) << swarm.error().message;
-    Result<BackendConfig> connected = (*swarm)->connect();
+    Result<BackendConfig> connected = (*swarm)->connect(arithmetic);
     ASSERT_TRUE(connected) << connected.error().message;
     VerifyOptions options;
     options.model = model_;
@@ -56,6 +61,8 @@ TEST_P(VerifyPreset, StockBackboneAndSwarmAreIdentical) {
     options.batch = 40;
     options.threads = 1;
     options.quiet = true;
+    options.arithmetic = arithmetic;
+    options.exact_tokens = 0;
     options.dispatcher = connected->dispatcher;
     options.manifest = connected->manifest;
     Result<VerifyReport> report = verify(options);
@@ -82,7 +89,10 @@ TEST_P(VerifyPreset, StockBackboneAndSwarmAreIdentical) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, VerifyPreset, testing::ValuesIn(tiny_presets()), test_name);
+INSTANTIATE_TEST_SUITE_P(Presets, VerifyPreset,
+                         testing::Combine(testing::ValuesIn(tiny_presets()),
+                                          testing::Values(Arithmetic::portable, Arithmetic::ggml_cpu)),
+                         test_name);
 
 }  // namespace
 }  // namespace kvasir

@@ -53,6 +53,7 @@ class Verify : public testing::Test {
         options_.batch = 32;
         options_.threads = 2;
         options_.quiet = true;
+        options_.arithmetic = Arithmetic::ggml_cpu;
     }
     void make(std::string_view name) {
         Result<SynthSpec> spec = preset(name);
@@ -92,6 +93,26 @@ TEST_F(Verify, OneWrongBitIsFound) {
     EXPECT_TRUE(report->passes[1].swarm_to_stock->identical()) << "damage was done in the first pass only";
     EXPECT_NE(table(*report).find("identical: NO"), std::string::npos);
     EXPECT_EQ(nlohmann::json::parse(to_json(*report))["identical"], false);
+}
+
+// A trained model and a text it was not trained on: what is left of chance is one machine's kernels.
+TEST_F(Verify, PortableIsAsFaithfulAsStock) {
+    options_.model = std::filesystem::path(KVASIR_MODELS) / "kvasir-tales-q4_k_m.gguf";
+    options_.arithmetic = Arithmetic::portable;
+    options_.tokens = 1024;
+    options_.exact_tokens = 1024;
+    options_.single_tokens = 0;
+    options_.batch = 128;
+    options_.threads = 1;
+    Result<VerifyReport> report = verify(options_);
+    ASSERT_TRUE(report) << report.error().message;
+    const VerifyPass& pass = report->passes.front();
+    ASSERT_TRUE(pass.local_to_exact && pass.stock_to_exact && pass.repacked_to_stock);
+    EXPECT_EQ(pass.local_to_exact->positions, 1024U);
+    EXPECT_GT(pass.stock_to_exact->kl_mean(), 0);
+    EXPECT_LE(pass.local_to_exact->kl_mean(), 1.1 * pass.stock_to_exact->kl_mean()) << table(*report);
+    EXPECT_NEAR(report->local.perplexity(), report->exact.perplexity(), 0.02) << table(*report);
+    EXPECT_GE(pass.local_to_exact->top1_equal + 5, pass.stock_to_exact->top1_equal) << table(*report);
 }
 
 TEST_F(Verify, ResultWithoutRemotePairsIsRefused) {

@@ -76,7 +76,7 @@ TEST(FrameTest, LengthsOverTheBoundAreRefused) {
 TEST(FrameTest, WrongFieldsAreNamed) {
     EXPECT_THAT(refusal(with_field(0, std::uint32_t{0x20544547})), HasSubstr("magic"));
     EXPECT_THAT(refusal(with_field(4, std::uint8_t{0})), HasSubstr("type 0"));
-    EXPECT_THAT(refusal(with_field(4, std::uint8_t{11})), HasSubstr("type 11"));
+    EXPECT_THAT(refusal(with_field(4, std::uint8_t{12})), HasSubstr("type 12"));
     EXPECT_THAT(refusal(with_field(5, std::uint8_t{3})), HasSubstr("flags"));
     EXPECT_THAT(refusal(with_field(5, std::uint8_t{0})), HasSubstr("its flag is not set"));
     EXPECT_THAT(refusal(with_field(6, std::uint16_t{1})), HasSubstr("reserved"));

@@ -32,10 +32,11 @@ count_instructions() {
         { kind = $3 ~ /^neon/ ? "kernels" : $3; value[$4, $2, $1, kind] = $6 / $5 }
         !seen[$2]++ { types[++count] = $2 }
         END {
-            for (i = split("1 2 8", rows, " "); i > 0; i--) order[i] = rows[i]
+            split("1 2 8", order, " ")
             for (r = 1; r <= 3; r++) {
                 printf "\n%d row%s, instructions per 256 weights\n\n", order[r], (order[r] > 1 ? "s" : "")
-                print "| type | Armv8.0 ggml | here | ratio | dot products, ggml | here | ratio | i8mm, ggml | here | ratio | ggml by two |"
+                printf "| type | Armv8.0: ggml | here | ratio | dot products: ggml | here | ratio "
+                print "| i8mm: ggml | here | ratio | ggml by two |"
                 print "|---|---|---|---|---|---|---|---|---|---|---|"
                 for (i = 1; i <= count; i++) {
                     line = "| " types[i]

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 
 #include "portable/numbers.h"
 #include "portable/prepared.h"
@@ -19,6 +20,9 @@ class FloatProducts {
     template <ggml_type kType>
     static void multiply(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                          std::size_t stride) {
+        if constexpr (converts_once<kType>()) {
+            if (rows.count() > 1) return multiply_converted<kType>(matrix, rows, begin, end, out, stride);
+        }
         std::size_t output = begin;
         for (; output + kOutputs <= end; output += kOutputs)
             outputs<kType, kOutputs>(matrix, rows, output, end, out, stride);
@@ -31,6 +35,41 @@ class FloatProducts {
     static constexpr std::size_t kRows = 3;       // of activations: what weights are converted for once
     static constexpr std::size_t kAhead = 12288;  // bytes; measured
     static constexpr std::size_t bytes_of(ggml_type type) { return type == GGML_TYPE_F32 ? 4 : 2; }
+
+    template <ggml_type kType>
+    static constexpr bool converts_once() {
+        if constexpr (requires { Eight::template kConvertsOnce<kType>; }) return Eight::template kConvertsOnce<kType>;
+        return false;
+    }
+
+    // Four output rows become f32 once for all rows of activations.
+    template <ggml_type kType>
+    static void multiply_converted(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
+                                   float* out, std::size_t stride) {
+        const std::unique_ptr<float[]> converted(new float[kOutputs * matrix.columns]);
+        const auto* bytes = reinterpret_cast<const std::byte*>(converted.get());
+        for (std::size_t output = begin; output < end; output += kOutputs) {
+            const std::size_t count = end - output < kOutputs ? end - output : kOutputs;
+            for (std::size_t i = 0; i < count; ++i)
+                convert<kType>(matrix, output + i, converted.get() + i * matrix.columns);
+            const Matrix some{GGML_TYPE_F32, count, matrix.columns, bytes};
+            multiply<GGML_TYPE_F32>(some, rows, 0, count, out + output, stride);
+        }
+    }
+    template <ggml_type kType>
+    static void convert(const Matrix& matrix, std::size_t output, float* to) {
+        constexpr std::size_t kBytes = bytes_of(kType);
+        const std::byte* from = matrix.data + output * matrix.columns * kBytes;
+        const std::size_t whole = matrix.columns & ~std::size_t{7};
+        for (std::size_t column = 0; column < whole; column += 8)
+            Eight::store(to + column, Eight::template load<kType>(from + column * kBytes));
+        if (whole == matrix.columns) return;
+        std::byte rest[32] = {};
+        float eight[8];
+        std::memcpy(rest, from + whole * kBytes, (matrix.columns - whole) * kBytes);
+        Eight::store(eight, Eight::template load<kType>(rest));
+        std::memcpy(to + whole, eight, (matrix.columns - whole) * sizeof(float));
+    }
 
     // Rows of weights, and what is to be read soon after them.
     struct Weights {

@@ -9,7 +9,8 @@ namespace kvasir::portable {
 
 const KernelTable* wasm_table() {
 #if defined(__wasm_simd128__)
-    static const KernelTable table = table_of_lanes<Wasm>(Isa::wasm, multiply_of_singles<Wasm, Tiles<WasmWhole>, SingleRow<WasmWhole>>);
+    static const KernelTable table =
+        table_of_lanes<Wasm>(Isa::wasm, multiply_of_singles<Wasm, Tiles<WasmWhole>, SingleRow<WasmWhole>>);
     return &table;
 #else
     return nullptr;

@@ -155,6 +155,9 @@ struct Wasm {
 
     // Section 4's eight lanes, for floats.h.
     struct Eight {
+        // Converting costs more than multiplying: for several rows, f16 is converted once.
+        template <ggml_type kType>
+        static constexpr bool kConvertsOnce = kType == GGML_TYPE_F16;
         struct Vector {
             Floats low;
             Floats high;

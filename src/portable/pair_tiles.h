@@ -14,7 +14,7 @@ namespace kvasir::portable {
 template <class V>
 class PairedRows {
   public:
-    explicit PairedRows(const PreparedRows& rows)
+    explicit PairedRows(const RowsView& rows)
         : pair_bytes_(2 * rows.columns()), integers_(new std::int8_t[(rows.count() + 1) / 2 * pair_bytes_]) {
         const bool wide = rows.form() == Form::q8x256;
         const std::size_t block = wide ? 256 : 32;
@@ -46,7 +46,7 @@ class PairTiles {
 
   public:
     template <class Type>
-    static void multiply_wide(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_wide(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                               float* out, std::size_t stride) {
         const PairedRows<V> pairs(rows);
         for_chunks(matrix, rows, begin, end, out, stride, [&](const Tile& tile, F(*lanes)[8]) {
@@ -74,7 +74,7 @@ class PairTiles {
 
     // For types whose stored blocks have 32 columns and no halves.
     template <class Type>
-    static void multiply_narrow(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_narrow(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                                 float* out, std::size_t stride) {
         const PairedRows<V> pairs(rows);
         const std::size_t bytes = traits(Type::kType).stored_bytes;
@@ -150,8 +150,8 @@ class PairTiles {
 
     // compute(tile, lanes of its rows) for every tile and every kRowsAtOnce rows.
     template <class Compute>
-    static void for_chunks(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
-                           float* out, std::size_t stride, Compute compute) {
+    static void for_chunks(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
+                           std::size_t stride, Compute compute) {
         Walk::for_tiles(
             matrix, begin, end,
             [&](const std::byte* weights, std::size_t row_bytes, std::size_t fetch_ahead, std::size_t output) {

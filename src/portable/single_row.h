@@ -17,7 +17,7 @@ class SingleRow {
   public:
     // For a type of unpack.h. The range has V::kRows output rows or more, `rows` one row.
     template <class Type>
-    static void multiply_wide(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_wide(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                               float* out, std::size_t) {
         Walk::for_tiles(
             matrix, begin, end,
@@ -42,7 +42,7 @@ class SingleRow {
 
     // For a type of unpack_narrow.h whose stored blocks have 32 columns.
     template <class Type>
-    static void multiply_narrow(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end,
+    static void multiply_narrow(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end,
                                 float* out, std::size_t) {
         const std::size_t bytes = traits(Type::kType).stored_bytes;
         Walk::for_tiles(

@@ -7,13 +7,13 @@
 namespace kvasir::portable {
 
 template <class Many, class Single, class Type>
-void multiply_wide(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void multiply_wide(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                    std::size_t stride) {
     if (rows.count() == 1) return Single::template multiply_wide<Type>(matrix, rows, begin, end, out, stride);
     Many::template multiply_wide<Type>(matrix, rows, begin, end, out, stride);
 }
 template <class Many, class Single, class Type>
-void multiply_narrow(const Matrix& matrix, const PreparedRows& rows, std::size_t begin, std::size_t end, float* out,
+void multiply_narrow(const Matrix& matrix, const RowsView& rows, std::size_t begin, std::size_t end, float* out,
                      std::size_t stride) {
     if (rows.count() == 1) return Single::template multiply_narrow<Type>(matrix, rows, begin, end, out, stride);
     Many::template multiply_narrow<Type>(matrix, rows, begin, end, out, stride);

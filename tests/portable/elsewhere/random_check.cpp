@@ -53,7 +53,7 @@ void compare_products(Comparison& comparison) {
         const Form form = traits(type).form;
         for (std::size_t columns : lengths(type)) {
             for (Fill fill : {Fill::sane, Fill::anything, Fill::largest}) {
-                for (std::size_t count : {1U, 3U}) {
+                for (std::size_t count : {1U, 3U, 9U}) {
                     const ByteVector bytes = weights(random, type, kOutputs, columns, fill);
                     const ByteVector rows = hard_rows(random, form, columns, count);
                     const Matrix matrix{type, kOutputs, columns, bytes.data()};

@@ -55,14 +55,22 @@ std::vector<std::uint32_t> Auditor::choose(std::size_t pairs, double share, std:
 void Auditor::submit(AuditCase open) {
     {
         std::scoped_lock lock(mutex_);
-        if (stopped_ || (cases_.size() >= kMostCases && !open.urgent)) return;
-        if (open.urgent) {
-            cases_.push_front(std::move(open));
-        } else {
-            cases_.push_back(std::move(open));
-        }
+        if (stopped_) return;
+        enter(std::move(open));
     }
     changed_.notify_all();
+}
+
+// Of more than can wait, each waits with the same chance: a worker has a say in the order they come in.
+void Auditor::enter(AuditCase open) {
+    if (open.urgent) return cases_.push_front(std::move(open));
+    if (cases_.size() < kMostCases) {
+        cases_.push_back(std::move(open));
+        offered_ = cases_.size();
+        return;
+    }
+    const std::size_t place = std::uniform_int_distribution<std::size_t>(0, offered_++)(random_);
+    if (place < cases_.size() && !cases_[place].urgent) cases_[place] = std::move(open);
 }
 
 bool Auditor::agrees(const AuditQuestion& question, ByteSpan answer) {

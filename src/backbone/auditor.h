@@ -38,7 +38,8 @@ class AuditReference {
     virtual Status check_weights(std::uint32_t layer, std::uint32_t expert) = 0;
 };
 
-// How many of two rows' values differ in any bit. Both of row_bytes(encoding, …).
+// How many of two rows' values differ in any bit, or are of a block whose exponents differ. Both of row_bytes(encoding,
+// …), which is for results: f32 or i16x256.
 std::size_t differing_values(RowEncoding encoding, ByteSpan left, ByteSpan right);
 
 // Whose answer it was. Called by the auditor's thread, with no lock held.

@@ -372,10 +372,24 @@ TEST(DifferingValuesTest, CountsValuesOfEitherEncoding) {
     EXPECT_EQ(differing_values(RowEncoding::f32, left, other), 2U);
     EXPECT_EQ(differing_values(RowEncoding::f32, ByteSpan(left).first(8), left), 2U);
     EXPECT_EQ(differing_values(RowEncoding::f32, {}, left), 4U);
-    ByteVector narrow(10);
-    ByteVector changed = narrow;
-    changed[0] = changed[9] = std::byte{1};
-    EXPECT_EQ(differing_values(RowEncoding::i16x256, changed, narrow), 2U);
+}
+
+// An exponent is no value, but says what those of its block are.
+TEST(DifferingValuesTest, AnotherExponentIsThatOfItsWholeBlock) {
+    constexpr std::size_t kColumns = 260;
+    const ByteVector row(row_bytes(RowEncoding::i16x256, kColumns));
+    const auto with = [&](std::initializer_list<std::size_t> places) {
+        ByteVector changed = row;
+        for (std::size_t place : places)
+            changed[2 * place] = std::byte{1};
+        return differing_values(RowEncoding::i16x256, changed, row);
+    };
+    EXPECT_EQ(with({}), 0U);
+    EXPECT_EQ(with({1}), 1U);
+    EXPECT_EQ(with({1, 256, 258, 261}), 4U);
+    EXPECT_EQ(with({0}), 256U);
+    EXPECT_EQ(with({257}), 4U);
+    EXPECT_EQ(with({0, 5, 257, 260}), kColumns);
 }
 
 }  // namespace

@@ -157,6 +157,21 @@ TEST_P(DispatcherAuditTest, StrictlyNoWrongRowIsEverUsed) {
     EXPECT_TRUE(call());
 }
 
+// Until there is a verdict it is not asked, and says why.
+TEST_P(DispatcherAuditTest, StrictlyWhoIsInDoubtIsNotAsked) {
+    FakeWorker worker(options(Signing::never));
+    worker.lie();
+    start(config(worker, true));
+    EXPECT_TRUE(call());
+    const std::size_t asked = worker.seen().size();
+    EXPECT_TRUE(eventually([&] {
+        EXPECT_TRUE(call());
+        EXPECT_NE(status().reason, "");
+        return status().reason.find("gave a wrong answer") != std::string::npos;
+    }));
+    EXPECT_EQ(worker.seen().size(), asked);
+}
+
 // It was right for long; then it lies.
 TEST_P(DispatcherAuditTest, StrictlyALateLieIsNotUsedEither) {
     FakeWorker worker(options(Signing::honest));
@@ -292,12 +307,13 @@ TEST_P(DispatcherAuditTest, AGarbledAttestationEndsTheConnection) {
 }
 
 TEST_P(DispatcherAuditTest, WithoutKeysAnAttestationEndsTheConnection) {
-    std::atomic<int> served = 0;
-    const RawWorker worker([&](int socket) {
-        ++served;
+    const RawWorker worker([](int socket) {
         Welcome welcome;
         welcome.arithmetic = wire_name(GetParam());
         welcome.model_id = test_model();
+        welcome.epoch = 1;
+        welcome.pieces = {{0, 0, 8}};
+        welcome.threads = 1;
         welcome.payload_limit = kPayloadLimit;
         welcome.window = 1;
         write_all(socket, frame_bytes(FrameType::welcome, 0, encode(welcome)));

@@ -162,7 +162,8 @@ TEST(AuditCommand, ADamagedSliceIsRefusedAtTheWorkersStart) {
     damage(slice, 64);
     const Outcome outcome = kvasir({"worker", "--identity", cluster.path("worker.pem").string(), "--admit",
                                     cluster.backbone_id(), "--listen", "127.0.0.1:0", "--slice", slice.string()});
-    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("damaged"));
 }
 
 TEST(AuditCommand, TheOddsAreTheFormulasAndTheSimulations) {

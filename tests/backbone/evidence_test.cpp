@@ -116,6 +116,8 @@ TEST_F(EvidenceTest, ValuesOutOfBoundsAreRefused) {
     for (const char* bytes : {"row", "answer", "right_answer", "attestation", "recipe"})
         EXPECT_THAT(refusal_with(bytes, "0g"), HasSubstr(bytes));
     EXPECT_THAT(refusal_with("arithmetic", std::string(257, 'a')), HasSubstr("longer than 256"));
+    for (const char* name : {"portable\n", "\x1b[31mportable", "\x7F"})
+        EXPECT_THAT(refusal_with("arithmetic", name), HasSubstr("control characters"));
     EXPECT_THAT(refusal_with("recipe", "00"), HasSubstr("evidence"));
     EXPECT_THAT(refusal_with("recipe", json().at("recipe").get<std::string>() + "00"), HasSubstr("17 bytes"));
     EXPECT_THAT(refusal_with("recipe", std::string(32, 'f'), ErrorKind::unsupported), HasSubstr("evidence"));

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "wire/attestation.h"
 #include "wire/messages.h"
 
 namespace {
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     // A copy has the alignment of a frame's payload.
     const auto* bytes = reinterpret_cast<const std::byte*>(data);
     ByteVector payload(bytes + 1, bytes + size);
-    switch (data[0] % 7) {
+    switch (data[0] % 8) {
         case 0: {
             Result<Hello> hello = decode_hello(payload);
             // Of a range that reaches beyond this version not everything was read.
@@ -69,8 +70,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 5:
             expect_same(decode_pong(payload), payload);
             break;
-        default:
+        case 6:
             expect_same(decode_update(payload), payload);
+            break;
+        default:
+            if (Result<Attestation> attestation = decode_attestation(payload)) {
+                ByteVector again = encode_unsigned(attestation->key, attestation->answers);
+                again.insert(again.end(), attestation->signature.begin(), attestation->signature.end());
+                if (again != payload) std::abort();
+            }
             break;
     }
     return 0;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 namespace kvasir {
@@ -23,11 +24,19 @@ Evidence evidence_of(const AuditCase& open, ByteVector right) {
 }  // namespace
 
 std::size_t differing_values(RowEncoding encoding, ByteSpan left, ByteSpan right) {
-    const std::size_t size = encoding == RowEncoding::f32 ? sizeof(float) : sizeof(std::int16_t);
+    const bool narrow = encoding == RowEncoding::i16x256;
+    const std::size_t size = narrow ? sizeof(std::int16_t) : sizeof(float);
+    constexpr std::size_t kBlock = 257;  // an exponent, and the values it counts for
     std::size_t count = 0;
-    for (std::size_t at = 0; at + size <= right.size(); at += size) {
+    bool same_exponent = true;
+    for (std::size_t i = 0; (i + 1) * size <= right.size(); ++i) {
+        const std::size_t at = i * size;
         const bool same = at + size <= left.size() && std::memcmp(left.data() + at, right.data() + at, size) == 0;
-        count += same ? 0 : 1;
+        if (narrow && i % kBlock == 0) {
+            same_exponent = same;
+        } else if (!same || !same_exponent) {
+            ++count;
+        }
     }
     return count;
 }
@@ -55,14 +64,22 @@ std::vector<std::uint32_t> Auditor::choose(std::size_t pairs, double share, std:
 void Auditor::submit(AuditCase open) {
     {
         std::scoped_lock lock(mutex_);
-        if (stopped_ || (cases_.size() >= kMostCases && !open.urgent)) return;
-        if (open.urgent) {
-            cases_.push_front(std::move(open));
-        } else {
-            cases_.push_back(std::move(open));
-        }
+        if (stopped_) return;
+        enter(std::move(open));
     }
     changed_.notify_all();
+}
+
+// Of more than can wait, each waits with the same chance: a worker has a say in the order they come in.
+void Auditor::enter(AuditCase open) {
+    if (open.urgent) return cases_.push_front(std::move(open));
+    if (cases_.size() < kMostCases) {
+        cases_.push_back(std::move(open));
+        offered_ = cases_.size();
+        return;
+    }
+    const std::size_t place = std::uniform_int_distribution<std::size_t>(0, offered_++)(random_);
+    if (place < cases_.size() && !cases_[place].urgent) cases_[place] = std::move(open);
 }
 
 bool Auditor::agrees(const AuditQuestion& question, ByteSpan answer) {

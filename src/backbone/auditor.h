@@ -38,7 +38,8 @@ class AuditReference {
     virtual Status check_weights(std::uint32_t layer, std::uint32_t expert) = 0;
 };
 
-// How many of two rows' values differ in any bit. Both of row_bytes(encoding, …).
+// How many of two rows' values differ in any bit, or are of a block whose exponents differ. Both of row_bytes(encoding,
+// …), which is for results: f32 or i16x256.
 std::size_t differing_values(RowEncoding encoding, ByteSpan left, ByteSpan right);
 
 // Whose answer it was. Called by the auditor's thread, with no lock held.
@@ -87,13 +88,14 @@ class Auditor {
 
     // choose_pairs() of audit_policy.h, unforeseeably.
     std::vector<std::uint32_t> choose(std::size_t pairs, double share, std::size_t most);
-    // Dropped where too many wait: the budget is spent.
+    // Where too many wait, the budget is spent: then one of them is dropped, by lot.
     void submit(AuditCase open);
     // Whether this machine's answer is the same, now, on the caller's thread. False where it has none.
     bool agrees(const AuditQuestion& question, ByteSpan answer);
 
   private:
     void run();
+    void enter(AuditCase open);  // with mutex_ held
     void judge(const AuditCase& open);
     std::string keep_evidence(const AuditCase& open, ByteVector right) const;
 
@@ -104,6 +106,7 @@ class Auditor {
     std::mutex mutex_;  // guards the rest
     std::condition_variable changed_;
     std::deque<AuditCase> cases_;
+    std::size_t offered_ = 0;  // of those that wait and those dropped, since there was last room
     std::mt19937_64 random_;
     bool stopped_ = false;
     std::thread thread_;

@@ -137,6 +137,10 @@ Result<Evidence> evidence_from_json(std::string_view text) {
     if (evidence.context.arithmetic.size() > kNameLimit) {
         return fail(ErrorKind::invalid, "evidence: the arithmetic's name is longer than {} bytes", kNameLimit);
     }
+    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+    if (std::ranges::any_of(evidence.context.arithmetic, control)) {
+        return fail(ErrorKind::invalid, "evidence: the arithmetic's name has control characters");
+    }
     ByteReader reader(recipe_bytes);
     Result<Recipe> recipe = read_recipe(reader);
     if (!recipe) return fail(recipe.error().within("evidence"));

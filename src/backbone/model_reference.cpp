@@ -32,7 +32,8 @@ class ModelReference final : public AuditReference {
     Status compute(const AuditQuestion& question, std::span<std::byte> out) override {
         const AnswerTerms& terms = question.terms;
         const auto found = layers_.find(terms.layer);
-        if (found == layers_.end()) return fail(ErrorKind::internal, "the model has no such layer");
+        if (found == layers_.end())
+            return fail(ErrorKind::invalid, "the model has no experts in layer {}", terms.layer);
         const bool fits = terms.hidden == found->second.hidden && terms.answer == output_encoding(arithmetic_) &&
                           terms.question == input_encoding(arithmetic_, found->second);
         if (!fits) {
@@ -46,7 +47,9 @@ class ModelReference final : public AuditReference {
     Status check_weights(std::uint32_t layer, std::uint32_t expert) override {
         const ManifestLayer* listed = manifest_->find(layer);
         const auto found = std::ranges::find(map_.layers, layer, &ExpertLayer::layer);
-        if (listed == nullptr || found == map_.layers.end()) return fail(ErrorKind::internal, "no such layer");
+        if (listed == nullptr || found == map_.layers.end()) {
+            return fail(ErrorKind::invalid, "the model has no experts in layer {}", layer);
+        }
         for (const ExpertTensor& tensor : found->tensors) {
             const ManifestTensor* entry = listed->find(tensor.role);
             const bool there = entry != nullptr && expert < entry->slabs.size();

@@ -532,7 +532,7 @@ void WorkerLink::good_answer(const Request& request, bool probe, double compute,
     latency_.record(request.pairs, latency, compute);
     last_answer_ = now;
     lost_in_a_row_ = 0;
-    if (probe && on_probation_) {
+    if (probe && on_probation_ && !doubted_) {
         double deadline =
             latency_.deadline(request.pairs, seconds(config_.timing.shortest_deadline), seconds(config_.deadline));
         if (latency > deadline) return set_aside("answers too slowly", now);
@@ -554,7 +554,7 @@ void WorkerLink::probe_or_serve(SteadyTime now) {
         ++failures_;
         return set_aside("does not answer in time", now);
     }
-    if (on_probation_ && now < probe_at_) return;
+    if (doubted_ || (on_probation_ && now < probe_at_)) return;
     // Nobody asks it, perhaps because it was slow: is it still?
     bool forgotten = requests_.empty() && now - last_answer_ > config_.timing.refresh;
     std::uint64_t calls = shapes_->calls();

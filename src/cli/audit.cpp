@@ -22,7 +22,7 @@ constexpr const char* kCheckFooter =
     "\n"
     "Example:\n"
     "  kvasir audit check 20261201T101500Z-layer-3-expert-17-0a1b2c3d4e5f.json --model model.gguf\n"
-    "Exit codes: 0 it holds, 1 it does not, 3 it cannot be checked.";
+    "Exit codes: 0 it holds, 1 it does not, 3 it cannot be checked, 4 a file is missing.";
 
 constexpr const char* kOddsFooter =
     "A liar gives wrong answers in a fraction of its rows from its first day on. The formula is in the header of the\n"

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "expert/layer_weights.h"
+#include "net/signature.h"
 
 namespace kvasir::test {
 
@@ -92,7 +93,10 @@ Status FakeLocal::compute(const ExpertCall& call, std::span<const Pair> asked, s
 // ---- FakeWorker ----------------------------------------------------------------------------------------------------
 
 FakeWorker::FakeWorker(Options options) : options_(std::move(options)), pieces_(options_.pieces) {
-    if (options_.tls) identity_ = std::make_shared<const Identity>(*Identity::generate());
+    if (options_.tls) {
+        identity_ = std::make_shared<const Identity>(*Identity::generate());
+        other_identity_ = std::make_shared<const Identity>(*Identity::generate());
+    }
     listener_ = *Listener::create(context_, {"127.0.0.1", 0}, identity_, options_.admit,
                                   [this](ConnectionPtr connection) { accept(std::move(connection)); });
     thread_ = std::jthread([this] {
@@ -250,6 +254,7 @@ void FakeWorker::compute(Connection& connection, const ConnectionPtr& keep, cons
         fake_expert(request->layer, pair.expert,
                     floats(request->rows).subspan(pair.row * request->hidden, request->hidden),
                     std::span(output).first(request->hidden));
+        if (lies_) output[0] += 1000;
         encode_rows(encoding, hidden, output, buffer.rows.subspan(i * size, size));
     }
     if (fault == Fault::bad_exponent && rounded) {
@@ -257,12 +262,23 @@ void FakeWorker::compute(Connection& connection, const ConnectionPtr& keep, cons
         std::memcpy(buffer.rows.data() + buffer.rows.size() - size, &kExponent, sizeof kExponent);
     }
     set_result_times(buffer, 1, 1);
+    std::vector<Frame> signatures;
+    if (pairs == request->pairs.size() && hidden == request->hidden) {
+        signatures = attest(connection, frame.request, *request, encoding, buffer.rows);
+    }
+    const auto send_signed = [&](Frame result) {
+        if (options_.signing == Signing::before && !signatures.empty()) std::swap(result, signatures.front());
+        connection.send(std::move(result));
+        for (Frame& signature : signatures)
+            connection.send(std::move(signature));
+    };
     Frame answer{FrameType::result, frame.request, std::move(buffer.payload)};
     switch (fault) {
         case Fault::silent:
             break;
         case Fault::late:
-            answer_later(keep, std::move(answer));
+            signatures.insert(signatures.begin(), std::move(answer));
+            answer_later(keep, std::move(signatures));
             break;
         case Fault::error:
             error(options_.error_code, "as you asked");
@@ -276,32 +292,63 @@ void FakeWorker::compute(Connection& connection, const ConnectionPtr& keep, cons
             break;
         case Fault::duplicate:
             connection.send(answer);
-            connection.send(std::move(answer));
+            send_signed(std::move(answer));
             break;
         case Fault::unknown_id:
             connection.send({FrameType::result, answer.request + 1000, answer.payload});
-            connection.send(std::move(answer));
+            send_signed(std::move(answer));
             break;
         case Fault::drain:
             connection.send({FrameType::drain, 0, {}});
-            connection.send(std::move(answer));
+            send_signed(std::move(answer));
             connection.close({ErrorKind::unavailable, "drained"});
             break;
         default:
-            connection.send(std::move(answer));
+            send_signed(std::move(answer));
     }
 }
 
-void FakeWorker::answer_later(const ConnectionPtr& connection, Frame frame) {
+// The ATTEST frames of one answer.
+std::vector<Frame> FakeWorker::attest(const Connection& connection, std::uint64_t request, const Compute& compute,
+                                      RowEncoding encoding, ByteSpan rows) const {
+    const Signing signing = options_.signing;
+    const std::optional<NodeId> backbone = connection.peer();
+    if (!identity_ || !backbone || signing == Signing::never) return {};
+    if (signing == Signing::garbage) return {{FrameType::attest, 0, ByteVector(200, std::byte{0xA5})}};
+    AttestedAnswers answers{request, 0, {}};
+    const std::size_t question_size = row_bytes(compute.encoding, compute.hidden);
+    const std::size_t answer_size = row_bytes(encoding, compute.hidden);
+    for (std::size_t i = 0; i < compute.pairs.size(); ++i) {
+        const Pair& pair = compute.pairs[i];
+        const AnswerTerms terms{compute.layer, pair.expert, compute.hidden, compute.recipe, compute.encoding, encoding};
+        const ByteSpan answer = rows.subspan(i * answer_size, answer_size);
+        ByteVector signed_answer(answer.begin(), answer.end());
+        if (signing == Signing::other_answer) signed_answer.back() ^= std::byte{1};
+        answers.digests.push_back(
+            answer_digest(terms, sha256(compute.rows.subspan(pair.row * question_size, question_size)), signed_answer));
+    }
+    std::vector<AttestedAnswers> all = {answers};
+    if (signing == Signing::unknown_requests) all = {{request + 1'000'000, 0, answers.digests}, answers, {1, 7, {{}}}};
+    const Identity& identity = signing == Signing::other_key ? *other_identity_ : *identity_;
+    ByteVector payload = encode_unsigned(*public_key(identity), all);
+    const AttestationContext context{options_.model_id, *backbone, options_.arithmetic};
+    Signature signature = *sign(identity, attested_text(context, payload));
+    if (signing == Signing::bad_signature) signature[3] ^= std::byte{1};
+    payload.insert(payload.end(), signature.begin(), signature.end());
+    return std::vector<Frame>(signing == Signing::twice ? 2 : 1, Frame{FrameType::attest, 0, payload});
+}
+
+void FakeWorker::answer_later(const ConnectionPtr& connection, std::vector<Frame> frames) {
     auto timer = std::make_shared<boost::asio::steady_timer>(context_, options_.lateness);
-    timer->async_wait([this, timer, weak = std::weak_ptr(connection), frame](boost::system::error_code error) {
+    timer->async_wait([this, timer, weak = std::weak_ptr(connection), frames](boost::system::error_code error) {
         ConnectionPtr still = weak.lock();
         if (error || !still) return;
         {
             std::scoped_lock lock(mutex_);
             unanswered_ -= std::min(unanswered_, 1U);
         }
-        still->send(frame);
+        for (const Frame& frame : frames)
+            still->send(frame);
     });
 }
 

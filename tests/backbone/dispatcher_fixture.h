@@ -73,11 +73,25 @@ enum class Fault {
 };
 inline constexpr int kFaults = 14;
 
+// How a worker with TLS signs what it answers.
+enum class Signing {
+    honest,
+    never,
+    other_answer,      // than the one it gave
+    bad_signature,     // one bit of it is wrong
+    other_key,         // properly, with a key that is not its own
+    twice,             // the same frame again
+    unknown_requests,  // besides its answers, some to requests that never were
+    before,            // the frame comes before the answer, and none after it
+    garbage,           // a frame that is no attestation
+};
+
 class FakeWorker {
   public:
     struct Options {
         std::vector<Piece> pieces;
         bool tls = false;
+        Signing signing = Signing::honest;
         std::uint32_t window = 64;
         std::uint64_t payload_limit = kPayloadLimit;
         std::string arithmetic = wire_name(Arithmetic::ggml_cpu);
@@ -104,6 +118,8 @@ class FakeWorker {
     // What to do with each request from now on.
     void behave(Fault fault);
     void behave(std::function<Fault()> next);
+    // From now on every row it answers is wrong in one value.
+    void lie() { lies_ = true; }
     // New pieces, announced to all connections.
     void update(std::vector<Piece> pieces);
     void drop_connections();
@@ -118,11 +134,15 @@ class FakeWorker {
     void accept(ConnectionPtr connection);
     void on_frame(const std::weak_ptr<Connection>& weak, Frame&& frame);
     void compute(Connection& connection, const ConnectionPtr& keep, const Frame& frame);
-    void answer_later(const ConnectionPtr& connection, Frame frame);
+    void answer_later(const ConnectionPtr& connection, std::vector<Frame> frames);
+    std::vector<Frame> attest(const Connection& connection, std::uint64_t request, const Compute& compute,
+                              RowEncoding encoding, ByteSpan rows) const;
     void welcome(Connection& connection);
 
     const Options options_;
     std::shared_ptr<const Identity> identity_;
+    std::shared_ptr<const Identity> other_identity_;
+    std::atomic<bool> lies_{false};
     mutable std::mutex mutex_;
     std::function<Fault()> next_fault_ = [] { return Fault::none; };
     std::vector<Piece> pieces_;

@@ -2,10 +2,11 @@
 
 #include <gmock/gmock.h>
 
-#include <condition_variable>
-#include <deque>
+#include <algorithm>
 #include <future>
 
+#include "net/signature.h"
+#include "worker/fake_connection.h"
 #include "worker/worker_fixture.h"
 
 namespace kvasir::worker_test {
@@ -13,69 +14,6 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
-
-// A connection whose other end is the test.
-class FakeConnection final : public Connection {
-  public:
-    void start(FrameHandler on_frame, CloseHandler on_close) override {
-        on_frame_ = std::move(on_frame);
-        on_close_ = std::move(on_close);
-    }
-    bool send(Frame frame) override {
-        std::scoped_lock lock(mutex_);
-        sent_.push_back(std::move(frame));
-        changed_.notify_all();
-        return true;
-    }
-    void close(Error reason) override {
-        std::scoped_lock lock(mutex_);
-        closed_ = std::move(reason);
-    }
-    void set_payload_limit(std::uint64_t limit) override { payload_limit = limit; }
-    std::optional<NodeId> peer() const override { return std::nullopt; }
-    std::string peer_address() const override { return "127.0.0.1:9"; }
-    std::uint64_t bytes_sent() const override { return 0; }
-    std::uint64_t bytes_received() const override { return received; }
-
-    void deliver(FrameType type, std::uint64_t request, ByteVector payload = {}) {
-        received += kFrameHeaderBytes + payload.size();
-        on_frame_({type, request, std::move(payload)});
-    }
-    // Ends it, which releases the handlers and with them the session; does nothing the second time.
-    void lose() {
-        on_frame_ = nullptr;
-        if (CloseHandler on_close = std::exchange(on_close_, nullptr)) on_close({ErrorKind::unavailable, "lost"});
-    }
-    Frame next() {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, kLongWait, [this] { return !sent_.empty(); })) {
-            ADD_FAILURE() << "no frame was sent";
-            return {};
-        }
-        Frame frame = std::move(sent_.front());
-        sent_.pop_front();
-        return frame;
-    }
-    bool quiet() {
-        std::scoped_lock lock(mutex_);
-        return sent_.empty();
-    }
-    std::optional<Error> closed() {
-        std::scoped_lock lock(mutex_);
-        return closed_;
-    }
-
-    std::uint64_t payload_limit = 0;
-    std::uint64_t received = 0;
-
-  private:
-    FrameHandler on_frame_;
-    CloseHandler on_close_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<Frame> sent_;
-    std::optional<Error> closed_;
-};
 
 class SessionTest : public WorkerTest {
   protected:
@@ -489,6 +427,138 @@ TEST_F(SessionTest, AnIdleBackboneIsPingedAndADeadOneClosed) {
     session_->tick(now + seconds(50));
     ASSERT_TRUE(connection_->closed());
     EXPECT_THAT(connection_->closed()->message, HasSubstr("no sign of life"));
+}
+
+// A session with TLS: its backbone is known by its node id.
+class SigningTest : public SessionTest {
+  protected:
+    SigningTest() {
+        context_.identity = identity_;
+        backbone_->peer_id = Digest{std::byte{17}};
+        signing_ = std::make_shared<Session>(backbone_, context_);
+        signing_->start(nullptr);
+    }
+    ~SigningTest() override { backbone_->lose(); }
+
+    void greet_backbone(Arithmetic arithmetic = Arithmetic::ggml_cpu) {
+        backbone_->deliver(FrameType::hello, 0, encode(hello(arithmetic)));
+        EXPECT_EQ(backbone_->next().type, FrameType::welcome);
+    }
+    // The next frame that is no attestation; those before it are kept.
+    Frame next_answer() {
+        for (Frame frame = backbone_->next();; frame = backbone_->next()) {
+            if (frame.type != FrameType::attest) return frame;
+            attests_.push_back(std::move(frame));
+        }
+    }
+    void ask_for(std::uint64_t request, const Question& question) {
+        backbone_->deliver(FrameType::compute, request, encode(question.compute()));
+        const Frame frame = next_answer();
+        ASSERT_EQ(frame.type, FrameType::result);
+        EXPECT_EQ(frame.request, request);
+    }
+    // Waits until what was answered has been handed to the signer as well.
+    void settle() {
+        std::promise<void> settled;
+        ASSERT_TRUE(batcher_->submit(
+            make_job(store_, ask(0, 1, 1, 0, 6), [&](const Result<ResultBuffer>&) { settled.set_value(); })));
+        settled.get_future().wait();
+    }
+    // What was attested so far is exactly these answers.
+    void expect_attested(const std::vector<std::pair<std::uint64_t, Question>>& answered) {
+        while (!backbone_->quiet())
+            attests_.push_back(backbone_->next());
+        std::vector<AttestedAnswers> attested;
+        for (const Frame& frame : std::exchange(attests_, {})) {
+            ASSERT_EQ(frame.type, FrameType::attest);
+            EXPECT_EQ(frame.request, 0U);
+            const auto attestation = decode_attestation(frame.payload);
+            ASSERT_TRUE(attestation) << attestation.error().message;
+            EXPECT_EQ(sha256(attestation->key), identity_->id());
+            const ByteSpan without = ByteSpan(frame.payload).first(frame.payload.size() - sizeof(Signature));
+            const AttestationContext context{store_.model_id(), *backbone_->peer_id,
+                                             wire_name(answered.front().second.arithmetic)};
+            EXPECT_TRUE(is_signed(attestation->key, attested_text(context, without), attestation->signature));
+            std::ranges::copy(attestation->answers, std::back_inserter(attested));
+        }
+        std::vector<AttestedAnswers> expected;
+        for (const auto& [request, question] : answered) {
+            const JobPtr job = make_job(store_, question, nullptr);
+            expected.push_back({request, 0, digest_answers(*job, answer(question))});
+        }
+        EXPECT_EQ(attested, expected);
+    }
+
+    const std::shared_ptr<const Identity> identity_ = std::make_shared<const Identity>(Identity::generate().value());
+    std::shared_ptr<FakeConnection> backbone_ = std::make_shared<FakeConnection>();
+    std::shared_ptr<Session> signing_;
+    std::vector<Frame> attests_;
+};
+
+TEST_F(SigningTest, WhatWasAnsweredIsSignedAtTheNextTick) {
+    greet_backbone();
+    const Question first = ask(0, 3, 2, 0, 6);
+    const Question second = ask(4, 2, 3);
+    ask_for(1, first);
+    ask_for(2, second);
+    settle();
+    signing_->tick(Session::Clock::now());
+    expect_attested({{1, first}, {2, second}});
+    signing_->tick(Session::Clock::now());
+    EXPECT_TRUE(backbone_->quiet());
+}
+
+TEST_F(SigningTest, SignaturesNameTheArithmeticThatWasAgreed) {
+    greet_backbone(Arithmetic::portable);
+    const Question question = portable(ask(4, 2, 3));
+    ask_for(1, question);
+    settle();
+    signing_->tick(Session::Clock::now());
+    expect_attested({{1, question}});
+}
+
+// A worker that ends in good order leaves nothing unsigned.
+TEST_F(SigningTest, WhatWasAnsweredIsSignedBeforeTheEnd) {
+    greet_backbone();
+    const Question question = ask(0, 3, 2, 0, 6);
+    ask_for(1, question);
+    settle();
+    signing_->close({ErrorKind::unavailable, "this worker ends"});
+    expect_attested({{1, question}});
+    EXPECT_TRUE(backbone_->closed());
+}
+
+TEST_F(SigningTest, RefusalsAndCancelledRequestsAreNotSigned) {
+    greet_backbone();
+    block();
+    backbone_->deliver(FrameType::compute, 1, encode(ask(0, 2, 2, 0, 6).compute()));
+    backbone_->deliver(FrameType::cancel, 1);
+    release();
+    backbone_->deliver(FrameType::compute, 2, encode(ask(1, 1, 1).compute()));
+    EXPECT_EQ(next_answer().type, FrameType::error);
+    const Question question = ask(0, 3, 2, 0, 6);
+    ask_for(3, question);
+    settle();
+    signing_->tick(Session::Clock::now());
+    expect_attested({{3, question}});
+}
+
+TEST_F(SigningTest, WithoutTlsNothingIsSigned) {
+    greet();
+    const Question question = ask(0, 3, 2, 0, 6);
+    connection_->deliver(FrameType::compute, 1, encode(question.compute()));
+    expect_result(1, question);
+    settle();
+    session_->tick(Session::Clock::now());
+    EXPECT_TRUE(connection_->quiet());
+}
+
+TEST_F(SigningTest, ABackboneThatSignsIsRefused) {
+    greet_backbone();
+    backbone_->deliver(FrameType::attest, 5);
+    const Frame frame = next_answer();
+    ASSERT_EQ(frame.type, FrameType::error);
+    EXPECT_THAT(decode_error(frame.payload).value_or(WireError{}).text, HasSubstr("only a worker sends"));
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ Result<NodeId> signer_of(const Evidence& evidence) {
     });
     if (!listed) return fail(ErrorKind::mismatch, "this answer to this question is not among those that were signed");
     const ByteVector text = attested_text(evidence.context, without_signature(evidence));
-    if (!is_signed(attestation->key, text, attestation->signature)) {
+    if (!verify(attestation->key, text, attestation->signature)) {
         return fail(ErrorKind::mismatch, "the signature is not one of these answers with the key beside it");
     }
     return sha256(attestation->key);

@@ -1,4 +1,5 @@
-// Ed25519 signatures (RFC 8032) with a node's key, made and checked by OpenSSL.
+// Ed25519 signatures (RFC 8032) by node keys, made and checked by OpenSSL. What is signed begins with a text that names
+// its purpose ("kvasir receipt/1"), so that a signature for one thing is none for another.
 #pragma once
 
 #include "base/bytes.h"
@@ -8,11 +9,11 @@
 
 namespace kvasir {
 
-Result<PublicKey> public_key(const Identity& identity);
+// The node id that belongs to a raw public key.
+NodeId node_id(const PublicKey& key);
+PublicKey public_key(const Identity& identity);
 
-Result<Signature> sign(const Identity& identity, ByteSpan text);
-
-// False for anything but a signature of exactly this text with this key's private half.
-bool is_signed(const PublicKey& key, ByteSpan text, const Signature& signature);
+Signature sign(const Identity& identity, ByteSpan message);
+bool verify(const PublicKey& key, ByteSpan message, const Signature& signature);
 
 }  // namespace kvasir

@@ -1,7 +1,5 @@
 #include "worker/answer_signer.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -78,20 +76,16 @@ std::vector<ByteVector> AnswerSigner::flush() {
 
 std::vector<ByteVector> AnswerSigner::sign_all(std::vector<AttestedAnswers> answers) const {
     std::vector<ByteVector> payloads;
-    const Result<PublicKey> key = public_key(*identity_);
-    for (auto first = answers.begin(); first != answers.end() && key;) {
+    const PublicKey key = public_key(*identity_);
+    for (auto first = answers.begin(); first != answers.end();) {
         std::vector<AttestedAnswers> frame;
         for (std::size_t room = kMostAttested; first != answers.end() && first->digests.size() <= room; ++first) {
             room -= first->digests.size();
             frame.push_back(std::move(*first));
         }
-        ByteVector payload = encode_unsigned(*key, frame);
-        const Result<Signature> signature = sign(*identity_, attested_text(context_, payload));
-        if (!signature) {
-            spdlog::error("answers go out unsigned: {}", signature.error().message);
-            return payloads;
-        }
-        payload.insert(payload.end(), signature->begin(), signature->end());
+        ByteVector payload = encode_unsigned(key, frame);
+        const Signature signature = sign(*identity_, attested_text(context_, payload));
+        payload.insert(payload.end(), signature.begin(), signature.end());
         payloads.push_back(std::move(payload));
     }
     return payloads;

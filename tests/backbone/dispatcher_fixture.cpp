@@ -330,9 +330,9 @@ std::vector<Frame> FakeWorker::attest(const Connection& connection, std::uint64_
     std::vector<AttestedAnswers> all = {answers};
     if (signing == Signing::unknown_requests) all = {{request + 1'000'000, 0, answers.digests}, answers, {1, 7, {{}}}};
     const Identity& identity = signing == Signing::other_key ? *other_identity_ : *identity_;
-    ByteVector payload = encode_unsigned(*public_key(identity), all);
+    ByteVector payload = encode_unsigned(public_key(identity), all);
     const AttestationContext context{options_.model_id, *backbone, options_.arithmetic};
-    Signature signature = *sign(identity, attested_text(context, payload));
+    Signature signature = sign(identity, attested_text(context, payload));
     if (signing == Signing::bad_signature) signature[3] ^= std::byte{1};
     payload.insert(payload.end(), signature.begin(), signature.end());
     return std::vector<Frame>(signing == Signing::twice ? 2 : 1, Frame{FrameType::attest, 0, payload});

@@ -222,7 +222,7 @@ TEST_F(EvidenceTest, ADamagedAttestationProvesNothing) {
 
 // A wrong answer put into somebody else's mouth.
 TEST_F(EvidenceTest, AnothersKeyOverTheSameAnswersProvesNothing) {
-    const PublicKey other = public_key(Identity::generate().value()).value();
+    const PublicKey other = public_key(Identity::generate().value());
     EXPECT_NE(complaint_with([&](Evidence& evidence) { std::ranges::copy(other, evidence.attestation.begin()); }), "");
 }
 

@@ -33,7 +33,7 @@ class AnswerSignerTest : public testing::Test {
         }
         EXPECT_EQ(sha256(attestation->key), identity_->id());
         const ByteSpan without = ByteSpan(payload).first(payload.size() - sizeof(Signature));
-        EXPECT_TRUE(is_signed(attestation->key, attested_text(context_, without), attestation->signature));
+        EXPECT_TRUE(verify(attestation->key, attested_text(context_, without), attestation->signature));
         return *attestation;
     }
     // All answers of all payloads.

@@ -478,7 +478,7 @@ class SigningTest : public SessionTest {
             const ByteSpan without = ByteSpan(frame.payload).first(frame.payload.size() - sizeof(Signature));
             const AttestationContext context{store_.model_id(), *backbone_->peer_id,
                                              wire_name(answered.front().second.arithmetic)};
-            EXPECT_TRUE(is_signed(attestation->key, attested_text(context, without), attestation->signature));
+            EXPECT_TRUE(verify(attestation->key, attested_text(context, without), attestation->signature));
             std::ranges::copy(attestation->answers, std::back_inserter(attested));
         }
         std::vector<AttestedAnswers> expected;

@@ -484,7 +484,8 @@ class SigningTest : public SessionTest {
         std::vector<AttestedAnswers> expected;
         for (const auto& [request, question] : answered) {
             const JobPtr job = make_job(store_, question, nullptr);
-            expected.push_back({request, 0, digest_answers(*job, answer(question))});
+            expected.push_back(
+                {request, 0, digest_answers(job->compute, output_encoding(question.arithmetic), answer(question))});
         }
         EXPECT_EQ(attested, expected);
     }

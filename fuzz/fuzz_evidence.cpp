@@ -1,5 +1,5 @@
-// Evidence from anybody: evidence_from_json() takes any bytes, and what it accepts survives being written and read again.
-// Whether it was signed may be asked of all of it.
+// Evidence from anybody: evidence_from_json() takes any bytes, and what it accepts survives being written and read
+// again. Whether it was signed may be asked of all of it.
 #include <cstdlib>
 
 #include "backbone/evidence.h"

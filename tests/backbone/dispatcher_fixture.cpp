@@ -434,6 +434,7 @@ SwarmConfig test_config(const std::vector<const FakeWorker*>& workers, milliseco
         config.workers.push_back(worker->endpoint());
     config.identity = std::make_shared<const Identity>(*Identity::generate());
     config.model_id = test_model();
+    config.arithmetic = Arithmetic::ggml_cpu;
     config.deadline = deadline;
     config.timing.connect = milliseconds(10'000);
     config.timing.reconnect_first = milliseconds(10);

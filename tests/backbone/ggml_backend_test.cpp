@@ -158,10 +158,15 @@ class Layer {
     SchedulerPtr scheduler_;
 };
 
+// The bits of ggml's own CPU backend.
+BackendConfig in_ggml_cpu() {
+    return {.dispatcher = nullptr, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu};
+}
+
 class GgmlBackendTest : public ::testing::Test {
   protected:
     GgmlBackendTest()
-        : backend(std::make_shared<Backend>(BackendConfig{})),
+        : backend(std::make_shared<Backend>(in_ggml_cpu())),
           registration(make_backend_registration(backend)),
           device(ggml_backend_reg_dev_get(registration.get(), 0)),
           ours(ggml_backend_dev_init(device, nullptr)),
@@ -215,10 +220,13 @@ TEST_F(GgmlBackendTest, ComputesEveryRecipeToTheBitWithAndWithoutADispatcher) {
             SCOPED_TRACE(describe(recipe) + (before ? ", weighted before" : ""));
             MoeShape shape{.tokens = 5, .weight_before = before};
             std::vector<float> expected = reference(recipe, shape);
-            backend->configure({});
+            backend->configure(in_ggml_cpu());
             EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), expected)) << "M0";
             auto dispatcher = std::make_shared<HalvingDispatcher>();
-            backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+            backend->configure({.dispatcher = dispatcher,
+                                .observer = nullptr,
+                                .manifest = nullptr,
+                                .arithmetic = Arithmetic::ggml_cpu});
             EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), expected)) << "dispatched";
             EXPECT_THAT(dispatcher->calls, SizeIs(1));
         }
@@ -231,8 +239,10 @@ TEST_F(GgmlBackendTest, ComputesQuantisedWeightsToTheBit) {
         SCOPED_TRACE(ggml_type_name(type));
         MoeShape shape{.hidden = 256, .ff = 256, .tokens = 9, .type = type};
         Recipe recipe{.activation = Activation::silu};
-        backend->configure(
-            {.dispatcher = std::make_shared<HalvingDispatcher>(), .observer = nullptr, .manifest = nullptr});
+        backend->configure({.dispatcher = std::make_shared<HalvingDispatcher>(),
+                            .observer = nullptr,
+                            .manifest = nullptr,
+                            .arithmetic = Arithmetic::ggml_cpu});
         EXPECT_TRUE(same_bits(layer(recipe, shape).compute(), reference(recipe, shape)));
     }
 }
@@ -336,7 +346,7 @@ TEST_F(GgmlBackendTest, TakesTheWholeGroupAndNothingElseInOneSplit) {
 }
 
 TEST_F(GgmlBackendTest, KeepsOnlyTheWeightsWhereNobodyEverListens) {
-    auto fixed = std::make_shared<Backend>(BackendConfig{}, BackendUse::fixed);
+    auto fixed = std::make_shared<Backend>(in_ggml_cpu(), BackendUse::fixed);
     RegistrationPtr described = make_backend_registration(fixed);
     ggml_backend_dev_t idle = ggml_backend_reg_dev_get(described.get(), 0);
     BackendPtr instance(ggml_backend_dev_init(idle, nullptr));
@@ -355,7 +365,8 @@ TEST_F(GgmlBackendTest, KeepsOnlyTheWeightsWhereNobodyEverListens) {
 TEST_F(GgmlBackendTest, HandsTheDispatcherLayerRowsAndPairs) {
     MoeShape shape{.slots = 2, .tokens = 2};
     auto dispatcher = std::make_shared<HalvingDispatcher>();
-    backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     layer({.activation = Activation::silu}, shape).compute();
     ASSERT_THAT(dispatcher->calls, SizeIs(1));
     EXPECT_EQ(dispatcher->calls[0].first, shape.layer);
@@ -367,7 +378,8 @@ TEST_F(GgmlBackendTest, HandsTheDispatcherLayerRowsAndPairs) {
 
 TEST_F(GgmlBackendTest, GivesEverySlotItsOwnRowWhereItIsWeightedBefore) {
     auto dispatcher = std::make_shared<HalvingDispatcher>();
-    backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     layer({.activation = Activation::silu}, {.slots = 2, .tokens = 2, .weight_before = true}).compute();
     EXPECT_THAT(dispatcher->calls.at(0).second, ElementsAre(Pair{0, 0}, Pair{1, 3}, Pair{2, 1}, Pair{3, 4}));
 }
@@ -375,11 +387,14 @@ TEST_F(GgmlBackendTest, GivesEverySlotItsOwnRowWhereItIsWeightedBefore) {
 TEST_F(GgmlBackendTest, ShowsTheObserverTheSameWhoeverComputes) {
     Recipe recipe{.activation = Activation::silu, .down_bias = true};
     auto alone = std::make_shared<Recorder>();
-    backend->configure({.dispatcher = nullptr, .observer = alone, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = nullptr, .observer = alone, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     layer(recipe, {}).compute();
     auto dispatched = std::make_shared<Recorder>();
-    backend->configure(
-        {.dispatcher = std::make_shared<HalvingDispatcher>(), .observer = dispatched, .manifest = nullptr});
+    backend->configure({.dispatcher = std::make_shared<HalvingDispatcher>(),
+                        .observer = dispatched,
+                        .manifest = nullptr,
+                        .arithmetic = Arithmetic::ggml_cpu});
     layer(recipe, {}).compute();
     EXPECT_THAT(alone->layers, ElementsAre(5U));
     EXPECT_EQ(alone->layers, dispatched->layers);
@@ -396,7 +411,8 @@ TEST_F(GgmlBackendTest, ReadsItsRowsBeforeItsOutputTakesTheirMemory) {
     for (bool dispatched : {false, true}) {
         auto observer = std::make_shared<Recorder>();
         std::shared_ptr<Dispatcher> dispatcher = dispatched ? std::make_shared<HalvingDispatcher>() : nullptr;
-        backend->configure({.dispatcher = dispatcher, .observer = observer, .manifest = nullptr});
+        backend->configure(
+            {.dispatcher = dispatcher, .observer = observer, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
         Layer made = layer(recipe, {});
         ASSERT_EQ(made.compute_status(), GGML_STATUS_SUCCESS);
         std::vector<float> expected = std::exchange(observer->outputs, {});
@@ -422,7 +438,8 @@ TEST_F(GgmlBackendTest, FailsOnIdsThatDoNotExist) {
     for (std::int32_t bad : {-1, 8, 1 << 30}) {
         SCOPED_TRACE(bad);
         auto dispatcher = std::make_shared<HalvingDispatcher>();
-        backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+        backend->configure(
+            {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
         Layer made = layer({.activation = Activation::silu}, {});
         made.bad_id = bad;
         EXPECT_EQ(made.compute_status(), GGML_STATUS_FAILED);
@@ -433,13 +450,15 @@ TEST_F(GgmlBackendTest, FailsOnIdsThatDoNotExist) {
 TEST_F(GgmlBackendTest, FailsWhenTheDispatcherFails) {
     auto dispatcher = std::make_shared<HalvingDispatcher>();
     dispatcher->failing = true;
-    backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     EXPECT_EQ(layer({.activation = Activation::silu}, {}).compute_status(), GGML_STATUS_FAILED);
 }
 
 TEST_F(GgmlBackendTest, StopsWhenItIsAborted) {
     auto dispatcher = std::make_shared<HalvingDispatcher>();
-    backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     auto set_abort = reinterpret_cast<ggml_backend_set_abort_callback_t>(
         ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_abort_callback"));
     set_abort(
@@ -458,7 +477,8 @@ TEST_F(GgmlBackendTest, LeavesWhatItCannotExpressToTheCpuBackend) {
         return made->compute();
     };
     auto dispatcher = std::make_shared<HalvingDispatcher>();
-    backend->configure({.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr});
+    backend->configure(
+        {.dispatcher = dispatcher, .observer = nullptr, .manifest = nullptr, .arithmetic = Arithmetic::ggml_cpu});
     EXPECT_TRUE(same_bits(with_reader({ours.get(), cpu.get()}), with_reader({cpu.get()})));
     EXPECT_TRUE(dispatcher->calls.empty());
     EXPECT_EQ(backend->undelegated(), 3U);  // gate, up and down

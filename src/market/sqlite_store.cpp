@@ -70,6 +70,7 @@ Result<LeaseRecord> lease_of(const Query& row) {
                       .site = row.text(4),
                       .granted = instant(row.integer(5)),
                       .priced = instant(row.integer(6)),
+                      .pieces = {},
                       .end = static_cast<LeaseEnd>(row.integer(8)),
                       .ended = instant(row.integer(9))};
     Result<std::vector<LeasedPiece>> pieces = leased_pieces(row.blob(7));

@@ -37,13 +37,14 @@ struct Wish {
     bool operator==(const Wish&) const = default;
 };
 
-// The pieces that pay best for what they cost: greedily the block with the highest rate per share of room and of speed
-// that it takes. Blocks are aligned runs of 2^k experts, wider ones preferred a little (3 % per doubling), and so is
-// the range of a block that was taken in another layer (10 %): wide ranges and equal ones in several layers make fewer
-// peers per layer. `kept` is what the node holds or has on its disk: it needs no download and counts gain_percent
-// more, so that only a gain above that moves a node. Blocks of equal worth: which of them comes first is drawn by
-// `seed` (of the node's id), so that nodes that choose from one view at the same time choose apart.
-// Sorted, disjoint, all within the budget, at most rules.max_pieces; empty where nothing fits or nothing pays.
+// The pieces that pay best for what they cost: greedily what has the highest rate per share of room and of speed that
+// it takes. New pieces are aligned blocks of 2^k experts, of the four widest widths that there is room for (narrower
+// ones only where replicas are missing); wider ones count a little more (3 % per doubling), and so does the range of a
+// block that was taken in another layer (10 %): wide ranges, and equal ones in several layers, make fewer peers per
+// layer. `kept` is what the node holds or has on its disk: it needs no download and counts gain_percent more, so that
+// only a gain above that moves a node. Blocks of equal worth: which of them comes first is drawn by `seed` (of the
+// node's id), so that nodes that choose from one view at the same time choose apart. Sorted, disjoint, all within the
+// budget, at most rules.max_pieces; empty where nothing fits or nothing pays.
 std::vector<Wish> choose(const View& view, const Budget& budget, std::span<const Piece> kept, const Rules& rules,
                          std::uint64_t seed);
 

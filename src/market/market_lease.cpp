@@ -37,6 +37,23 @@ std::uint64_t cells_kept(std::span<const LeasedPiece> before, std::span<const Le
     return kept;
 }
 
+// Neighbours that both serve become one piece, proved as long as both are.
+std::vector<LeasedPiece> joined(std::span<const LeasedPiece> pieces) {
+    std::vector<LeasedPiece> all;
+    for (const LeasedPiece& leased : pieces) {
+        LeasedPiece* last = all.empty() ? nullptr : &all.back();
+        if (last == nullptr || last->piece.layer != leased.piece.layer ||
+            last->piece.first + last->piece.count != leased.piece.first || !last->serving() || !leased.serving()) {
+            all.push_back(leased);
+            continue;
+        }
+        last->piece.count += leased.piece.count;
+        last->since = std::min(last->since, leased.since);
+        last->proved = std::min(last->proved, leased.proved);
+    }
+    return all;
+}
+
 bool is_report(const Piece& leased, std::span<const Piece> reported) {
     return std::ranges::any_of(reported, [&](const Piece& range) { return within(leased, range); });
 }
@@ -247,6 +264,7 @@ Renewal Market::renew(const Caller& caller, const std::string& site, std::uint64
 // Sets the rates anew, as if the node came now. Where the store fails, the next heartbeat tries again.
 bool Market::reprice_lease(LiveLease& lease, Instant time) {
     LeaseRecord record = lease.record;
+    record.pieces = joined(record.pieces);
     for (LeasedPiece& leased : record.pieces)
         leased.rate = lease.demand->mean_of(lease.demand->held_rates(), leased.piece);
     record.priced = time;

@@ -21,7 +21,7 @@ struct Rules {
     Duration heartbeat = std::chrono::seconds(60);
     Duration lease = std::chrono::minutes(3);          // without a heartbeat
     Duration grace = std::chrono::minutes(10);         // after the hub was away
-    Duration term = std::chrono::hours(24);            // then a lease's rates are set anew
+    Duration term = std::chrono::hours(6);             // then a lease's rates are set anew
     Duration dwell = std::chrono::hours(1);            // between two moves of a node
     Duration prove_within = std::chrono::minutes(30);  // of the lease, or of the last proof's end
     Duration proof = std::chrono::hours(6);            // a proof or a paid receipt stands for so long

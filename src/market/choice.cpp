@@ -10,12 +10,12 @@
 namespace kvasir::market {
 namespace {
 
-constexpr double kWiderBonus = 0.03;  // per doubling
-constexpr double kSameRangeBonus = 0.10;
+constexpr double kNarrower = 0.08;  // off a block's score, per halving of the widest width there is room for
+constexpr double kSameRangeBonus = 0.05;
 // Blocks much narrower than the room left would make many small pieces of one lease.
-constexpr int kLevelsAtOnce = 4;
+constexpr int kLevelsAtOnce = 3;
 // A node works in groups of 2^k experts, so many or up to twice as many to its room: a lease is no heap of crumbs.
-constexpr double kGroupsOfRoom = 32;
+constexpr double kGroupsOfRoom = 8;
 
 // A block's sums over those of its experts that can be had anew: not taken, not kept, not chosen.
 struct Block {
@@ -189,21 +189,21 @@ class Chooser {
         std::optional<Pick> pick;
         if (any_missing_) {
             for (int level = top - kLevelsAtOnce; level >= 0; --level)
-                search(level, true, pick);
+                search(level, 1, true, pick);
         }
         for (; top >= 0; top -= kLevelsAtOnce) {
             for (int level = top; level >= std::max(0, top - kLevelsAtOnce + 1); --level)
-                search(level, false, pick);
+                search(level, 1 - kNarrower * (top - level), false, pick);
             if (pick) return pick;
         }
         return std::nullopt;
     }
 
-    void search(int number, bool only_missing, std::optional<Pick>& pick) {
+    void search(int number, double factor, bool only_missing, std::optional<Pick>& pick) {
         const std::size_t layers = blocks_.size();
-        auto consider = [&](std::size_t layer, std::size_t block, double factor) {
+        auto consider = [&](std::size_t layer, std::size_t block, double bonus) {
             const Block& sums = blocks_[layer].levels[static_cast<std::size_t>(number)].blocks[block];
-            const double worth = sums.score * factor;
+            const double worth = sums.score * bonus;
             if (worth <= 0 || (pick && worth <= pick->score) || (only_missing && !is_missing(sums))) return;
             if (fits(layer, sums)) pick = Pick{layer, number, block, worth};
         };
@@ -214,13 +214,13 @@ class Chooser {
             if (!level.scored) score_blocks(layer, level);
             for (const auto& [taken_level, block] : ranges_taken_) {
                 if (taken_level == number && block < level.blocks.size()) {
-                    consider(layer, block, bonus(number) * (1 + kSameRangeBonus));
+                    consider(layer, block, factor * (1 + kSameRangeBonus));
                 }
             }
-            if (level.best <= 0 || (pick && level.best * bonus(number) <= pick->score)) continue;
+            if (level.best <= 0 || (pick && level.best * factor <= pick->score)) continue;
             const std::size_t start = mixed(seed_ + static_cast<std::uint64_t>(number)) % level.blocks.size();
             for (std::size_t i = 0; i < level.blocks.size(); ++i)
-                consider(layer, (i + start) % level.blocks.size(), bonus(number));
+                consider(layer, (i + start) % level.blocks.size(), factor);
         }
     }
 
@@ -247,8 +247,6 @@ class Chooser {
         const auto expert_bytes = static_cast<double>(offer_.layers()[layer].expert_bytes);
         return sums.value * expert_bytes / (bytes_of(layer, sums) / total_.bytes + sums.load / total_.load);
     }
-
-    static double bonus(int level) { return 1 + kWiderBonus * level; }
 
     const Block& block_of(const Pick& pick) const {
         return blocks_[pick.layer].levels[static_cast<std::size_t>(pick.level)].blocks[pick.block];

@@ -37,14 +37,15 @@ struct Wish {
     bool operator==(const Wish&) const = default;
 };
 
-// The pieces that pay best for what they cost: greedily what has the highest rate per share of room and of speed that
-// it takes. New pieces are aligned blocks of 2^k experts, of the four widest widths that there is room for (narrower
-// ones only where replicas are missing); wider ones count a little more (3 % per doubling), and so does the range of a
-// block that was taken in another layer (10 %): wide ranges, and equal ones in several layers, make fewer peers per
+// The pieces that pay best for what they cost: greedily what has the highest rate per share of room and of speed that it
+// takes. It works in aligned groups of 2^k experts, 32 to 63 of which fill its room (of one expert, where there are no
+// more than 63). New pieces are aligned blocks of 2^k groups, of the three widest widths that there is room for
+// (narrower ones only where replicas are missing); each halving of the width takes 8 % off, and the range of a block
+// that was taken in another layer counts 5 % more: wide ranges, and equal ones in several layers, make fewer peers per
 // layer. `kept` is what the node holds or has on its disk: it needs no download and counts gain_percent more, so that
 // only a gain above that moves a node. Blocks of equal worth: which of them comes first is drawn by `seed` (of the
-// node's id), so that nodes that choose from one view at the same time choose apart. Sorted, disjoint, all within the
-// budget, at most rules.max_pieces; empty where nothing fits or nothing pays.
+// node's id), so that nodes that choose from one view at the same time choose apart.
+// Sorted, disjoint, all within the budget, at most rules.max_pieces; empty where nothing fits or nothing pays.
 std::vector<Wish> choose(const View& view, const Budget& budget, std::span<const Piece> kept, const Rules& rules,
                          std::uint64_t seed);
 

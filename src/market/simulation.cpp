@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kDayMinutes = 24 * 60;
 constexpr std::uint32_t kReportMinutes = 10;
-constexpr std::uint32_t kSettleMinutes = 6 * 60;
+constexpr std::uint32_t kSettleMinutes = 12 * 60;
 constexpr std::uint32_t kProbeMinutes = 4 * 60;
 constexpr std::size_t kLinesAtOnce = 8192;
 constexpr int kEnrolTries = 8;

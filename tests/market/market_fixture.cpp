@@ -114,6 +114,7 @@ void MarketTest::enrol_by_choice(const Caller& who, const Budget& budget, std::u
         const std::vector<Wish> wishes = choose(view.view, budget, view.held, rules_, seed);
         if (wishes.empty()) return;
         Result<Grant> grant = enrol(who, wishes);
+        if (!grant && grant.error().kind == ErrorKind::unavailable) return;  // it moved lately
         ASSERT_TRUE(grant) << grant.error().message;
         if (grant->refused.empty()) return;
     }

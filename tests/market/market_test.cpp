@@ -253,8 +253,8 @@ TEST_F(MarketTest, ConstantLoadMeansNoMoves) {
     for (std::uint64_t i = 0; i < 60; ++i) {
         nodes.push_back(add_worker());
         enrol_by_choice(nodes.back(), room_for(offer, 1 + static_cast<std::uint32_t>(i % 9)), i);
+        ASSERT_NE(lease_of(nodes.back()).epoch, 0U) << i;
     }
-    std::vector<std::vector<LeasedPiece>> before;
     for (int minute = 0; minute < 60 * 12; ++minute) {
         for (std::uint32_t layer = 1; layer <= 4; ++layer) {
             LoadReport load{.model = model_, .layer = layer, .parts = {}};
@@ -265,7 +265,7 @@ TEST_F(MarketTest, ConstantLoadMeansNoMoves) {
         pass_renewing(rules_.heartbeat, nodes);
         // For half a day the market learns what is popular; then nobody has a reason to move.
         for (std::size_t i = 0; i < nodes.size(); ++i) {
-            if (minute % 120 == 0) prove(nodes[i]);
+            if (minute % 10 == 0) prove(nodes[i]);
             const LeaseRecord held = lease_of(nodes[i]);
             if (minute < 60 * 6) {
                 if (renew(nodes[i], held.epoch).review) {
@@ -368,7 +368,8 @@ TEST_F(MarketTest, RatesAreSetAnewAfterATerm) {
         prove(all.back());
     }
     pass_renewing(rules_.term - rules_.heartbeat, all);
-    EXPECT_EQ(lease_of(early), first);
+    EXPECT_EQ(lease_of(early).epoch, first.epoch);
+    EXPECT_EQ(lease_of(early).pieces[0].rate, first.pieces[0].rate);
     prove(early);
     pass_renewing(rules_.heartbeat, all);
     const LeaseRecord later = lease_of(early);

@@ -17,6 +17,7 @@ constexpr std::uint32_t kSettleMinutes = 12 * 60;
 constexpr std::uint32_t kProbeMinutes = 4 * 60;
 constexpr std::size_t kLinesAtOnce = 8192;
 constexpr int kEnrolTries = 8;
+constexpr double kMostlyFull = 0.9;  // a node uses so much of its room: whole experts, whole groups
 constexpr std::uint32_t kNever = ~0U;
 
 // One virtual node at work.
@@ -456,14 +457,19 @@ class Simulation {
 
     void end_day() {
         std::vector<double> pay;
+        std::vector<double> steady;
         for (std::size_t i = 0; i < agents_.size(); ++i) {
             Agent& agent = agents_[i];
             const double gigabytes = static_cast<double>(nodes_[i].budget.memory_bytes) / 1e9;
-            if (agent.gb_hours_today >= gigabytes) pay.push_back(agent.pay_today / agent.gb_hours_today);
+            if (agent.gb_hours_today >= gigabytes * kMostlyFull) pay.push_back(agent.pay_today / agent.gb_hours_today);
+            if (agent.gb_hours_today >= 20 * gigabytes * kMostlyFull) {
+                steady.push_back(agent.pay_today / agent.gb_hours_today);
+            }
             agent.gb_hours_today = agent.pay_today = 0;
             agent.moves_today = 0;
         }
         report_.gini_by_day.push_back(gini(std::move(pay)));
+        report_.gini_of_steady_by_day.push_back(gini(std::move(steady)));
     }
 
     void count_coverage() {

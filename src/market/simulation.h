@@ -56,7 +56,9 @@ struct SimulationReport {
     std::array<double, 10> replicas_by_decile{};
     double fewest_mean_replicas = 0;  // of any expert
 
-    std::vector<double> gini_by_day;  // of pay per GB and hour served, over nodes that served an hour that day
+    // Of pay per GB and hour served: over nodes that served an hour that day, and over those that served 20.
+    std::vector<double> gini_by_day;
+    std::vector<double> gini_of_steady_by_day;
     std::array<double, kNodeKinds> pay_per_gb_hour{};  // units, of the whole time
     Micros paid = 0;
     std::uint64_t ledger_entries = 0;

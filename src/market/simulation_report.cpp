@@ -38,6 +38,7 @@ std::string to_json(const SimulationReport& report, bool with_time) {
     json["replicas_by_decile"] = report.replicas_by_decile;
     json["fewest_mean_replicas"] = report.fewest_mean_replicas;
     json["gini_by_day"] = report.gini_by_day;
+    json["gini_of_steady_by_day"] = report.gini_of_steady_by_day;
     json["paid_micros"] = report.paid;
     json["ledger_entries"] = report.ledger_entries;
     if (with_time) json["cpu_seconds"] = report.cpu_seconds;
@@ -45,15 +46,15 @@ std::string to_json(const SimulationReport& report, bool with_time) {
 }
 
 std::string table(const SimulationReport& r) {
-    std::string ginis;
-    for (double value : r.gini_by_day)
-        ginis += fmt::format(" {:.2f}", value);
-    std::string deciles;
-    for (double value : r.replicas_by_decile)
-        deciles += fmt::format(" {:.1f}", value);
+    auto list = [](const auto& values, int digits) {
+        std::string all;
+        for (double value : values)
+            all += fmt::format(" {:.{}f}", value, digits);
+        return all;
+    };
     const bool warm = r.warm_up_minutes < r.options.days * 24 * 60;
     std::string text;
-    auto line = [&](const char* what, const std::string& value) { text += fmt::format("{:<22}{}\n", what, value); };
+    auto line = [&](const char* what, const std::string& value) { text += fmt::format("{:<24}{}\n", what, value); };
     line("nodes",
          fmt::format("{} ({} phones, {} laptops, {} servers), {:.0f} online on the mean, giving {:.0f} GB",
                      human_count(r.options.nodes), human_count(r.nodes_of_kind[0]), human_count(r.nodes_of_kind[1]),
@@ -73,9 +74,11 @@ std::string table(const SimulationReport& r) {
                                                "sessions ended before",
                                                r.median_wait_minutes, r.p99_wait_minutes, 100 * r.never_served_share));
     line("replicas by decile", fmt::format("{}  (of popularity, unpopular first); the fewest of any expert {:.1f}",
-                                           deciles, r.fewest_mean_replicas));
-    line("pay per GB and hour", fmt::format("phone {:.2f}, laptop {:.2f}, server {:.2f} units; Gini by day:{}",
-                                            r.pay_per_gb_hour[0], r.pay_per_gb_hour[1], r.pay_per_gb_hour[2], ginis));
+                                           list(r.replicas_by_decile, 1), r.fewest_mean_replicas));
+    line("pay per GB and hour", fmt::format("phone {:.2f}, laptop {:.2f}, server {:.2f} units", r.pay_per_gb_hour[0],
+                                            r.pay_per_gb_hour[1], r.pay_per_gb_hour[2]));
+    line("its Gini by day",
+         fmt::format("{}; among nodes there all day{}", list(r.gini_by_day, 2), list(r.gini_of_steady_by_day, 2)));
     line("ledger", fmt::format("{} entries, {:.0f} units, chain and balances checked", human_count(r.ledger_entries),
                                static_cast<double>(r.paid) / 1e6));
     line("took", fmt::format("{} of one core", human_seconds(r.cpu_seconds)));

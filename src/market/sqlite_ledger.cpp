@@ -81,6 +81,7 @@ Status SqliteStore::settle(const SettledReceipt& receipt, std::span<Entry> entri
 Status SqliteStore::append(std::span<Entry> entries) {
     Result<Head> head = read_head(database_, kLastNumber);
     if (!head) return fail(head.error());
+    std::map<OwnerId, Micros> sums;
     for (Entry& entry : entries) {
         entry.number = ++head->number;
         entry.previous = head->hash;
@@ -94,9 +95,12 @@ Status SqliteStore::append(std::span<Entry> entries) {
             static_cast<std::int64_t>(entry.rows), static_cast<std::int64_t>(entry.expert_bytes),
             static_cast<std::int64_t>(entry.rate), entry.amount, ByteSpan(entry.hash));
         if (!added) return added;
+        sums[entry.owner] += entry.amount;
+    }
+    for (const auto& [owner, sum] : sums) {
         Status credited = database_.run(
             "INSERT INTO balance VALUES(?,?) ON CONFLICT(owner) DO UPDATE SET amount = amount + excluded.amount",
-            ByteSpan(entry.owner), entry.amount);
+            ByteSpan(owner), sum);
         if (!credited) return credited;
     }
     return {};

@@ -28,7 +28,7 @@ TEST(SimulationTest, EverythingIsCoveredFewMoveAndNobodyStarves) {
     EXPECT_GT(report->convictions, 0U);
     EXPECT_GT(report->enrolments, 1000U);
     EXPECT_GT(report->ledger_entries, 1000U);
-    EXPECT_LT(report->gini_by_day[1], report->gini_by_day[0]);
+    EXPECT_LT(report->gini_of_steady_by_day[1], report->gini_of_steady_by_day[0]);
     EXPECT_LT(report->median_wait_minutes, 10);
 }
 

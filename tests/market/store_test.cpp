@@ -76,7 +76,12 @@ TEST_F(StoreTest, RemembersEverything) {
     node.generation = 7;
     node.revoked = true;
     const WorkerRecord worker{digest(1), 9, 2, Instant(1ms), Instant(2ms), Instant(3ms)};
-    LeaseRecord live{.node = digest(1), .epoch = 9, .model = offer.model(), .owner = digest(3), .site = "a b"};
+    LeaseRecord live;
+    live.node = digest(1);
+    live.epoch = 9;
+    live.model = offer.model();
+    live.owner = digest(3);
+    live.site = "a b";
     live.granted = Instant(10ms);
     live.priced = Instant(11ms);
     live.pieces = {{{1, 0, 2}, 77, Instant(12ms), Instant(13ms)}, {{2, 1, 1}, 78, Instant(14ms), Instant(14ms)}};

@@ -133,7 +133,7 @@ Status Market::tick() {
     const Instant time = now();
     const Duration gap = time - ticked_;
     ticked_ = time;
-    if (gap > rules_.heartbeat) pause(gap, time);
+    if (gap > 2 * rules_.heartbeat) pause(gap, time);
     std::vector<Change> changes = std::move(unwritten_ends_);
     check_leases(time, changes);
     reviews_left_ = kReviewsPerTick;

@@ -132,8 +132,8 @@ class Market {
     // A signed receipt; whoever hands it in.
     Result<Settlement> settle(ByteSpan receipt, const Signature& signature);
 
-    // To be called once a heartbeat or so: lets leases and proofs run out, popularity fade and rates follow. A longer
-    // pause counts as the hub's own absence, and gives every lease rules.grace.
+    // To be called once a heartbeat: lets leases and proofs run out, popularity fade and rates follow. More than two
+    // heartbeats between two calls count as the hub's own absence, and give every lease rules.grace.
     Status tick();
 
     Result<std::vector<DemandRow>> demand(const ModelId& model) const;

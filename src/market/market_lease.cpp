@@ -192,8 +192,10 @@ Result<Grant> Market::enrol(const Caller& caller, const std::string& site, const
     Result<std::vector<Wish>> sorted = checked(*demand, wishes);
     if (!sorted) return fail(sorted.error());
 
+    // From another site it is another replica: nothing of the one before is kept, and to leave it is no move.
     const LiveLease* live = book_.find(caller.node);
-    const LiveLease* kept = live != nullptr && live->demand == demand ? live : nullptr;
+    const bool stayed = live != nullptr && live->record.site == site;
+    const LiveLease* kept = stayed && live->demand == demand ? live : nullptr;
     std::vector<std::uint8_t> marks(demand->offer().cells(), 0);
     if (kept != nullptr) {
         for (const LeasedPiece& leased : kept->record.pieces) {
@@ -201,7 +203,6 @@ Result<Grant> Market::enrol(const Caller& caller, const std::string& site, const
             std::fill(marks.begin() + cells.first, marks.begin() + cells.end, kHeld);
         }
     }
-    // Also over what is held: at a new site somebody may have it.
     book_.mark_taken(*demand, caller.node, caller.owner, site, kTaken, marks);
     Sorted found = sort_wishes(*demand, kept, marks, *sorted);
     std::vector<LeasedPiece> pieces = compose(*demand, kept, std::move(found.pieces), time);
@@ -209,9 +210,10 @@ Result<Grant> Market::enrol(const Caller& caller, const std::string& site, const
         return fail(ErrorKind::unavailable, "with what it holds these are {} pieces, more than the {} a lease may have",
                     pieces.size(), rules_.max_pieces);
     }
-    const bool unchanged = kept != nullptr && kept->record.site == site && kept->record.pieces == pieces;
+    const bool unchanged = kept != nullptr && kept->record.pieces == pieces;
     if (!unchanged && !pieces.empty()) {
-        if (Status ok = check_move(live, pieces, kept != nullptr, known, time); !ok) return fail(ok.error());
+        if (Status ok = check_move(stayed ? live : nullptr, pieces, kept != nullptr, known, time); !ok)
+            return fail(ok.error());
         LeaseRecord record;
         record.node = caller.node;
         record.model = model;

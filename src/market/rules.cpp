@@ -38,8 +38,9 @@ Status check(const Rules& rules) {
           Named{"receipt_window", rules.receipt_window}}) {
         if (each.value <= Duration(0)) return fail(ErrorKind::usage, "the market's {} must be above 0", each.name);
     }
-    if (rules.lease < 2 * rules.heartbeat) {
-        return fail(ErrorKind::usage, "the market's lease must outlast two heartbeats, or one lost packet ends it");
+    if (rules.lease < 3 * rules.heartbeat) {
+        return fail(ErrorKind::usage,
+                    "the market's lease must outlast three heartbeats, or a stall of the hub ends it");
     }
     if (rules.slack_percent >= 100 || rules.gain_percent > 1000) {
         return fail(ErrorKind::usage, "the market's slack is below 100 percent, its gain at most 1000");

@@ -32,9 +32,10 @@ CREATE TABLE entry(number INTEGER PRIMARY KEY, at INTEGER NOT NULL, owner BLOB N
     backbone BLOB NOT NULL, sequence INTEGER NOT NULL, line INTEGER NOT NULL, model BLOB NOT NULL,
     layer INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, epoch INTEGER NOT NULL,
     rows INTEGER NOT NULL, expert_bytes INTEGER NOT NULL, rate INTEGER NOT NULL, amount INTEGER NOT NULL,
-    hash BLOB NOT NULL);
+    hash BLOB NOT NULL, CHECK(typeof(amount) = 'integer'));
 CREATE INDEX entry_owner ON entry(owner, at);
-CREATE TABLE balance(owner BLOB PRIMARY KEY, amount INTEGER NOT NULL) WITHOUT ROWID;
+-- A sum beyond 64 bits would become a floating-point number: refused instead.
+CREATE TABLE balance(owner BLOB PRIMARY KEY, amount INTEGER NOT NULL CHECK(typeof(amount) = 'integer')) WITHOUT ROWID;
 
 CREATE TRIGGER entry_kept BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER entry_stays BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;

@@ -306,13 +306,22 @@ TEST_F(MarketTest, OneOwnerOrSiteIsOneReplica) {
 
 TEST_F(MarketTest, FromAnotherSiteALeaseIsAnother) {
     start(small_offer(1, 8));
-    const Caller node = add_worker();
-    const LeaseRecord held = lease(node, {{1, 0, 2}});
-    EXPECT_EQ(market_->renew(node, "a train", held.epoch).state, RenewalState::lost);
-    Result<Grant> again = market_->enrol(node, "a train", model_, std::vector<Wish>{{{1, 0, 2}, 1}});
+    const Caller traveller = add_worker();
+    const Caller resident = add_worker();
+    lease(resident, {{1, 0, 2}});
+    const LeaseRecord held = lease(traveller, {{1, 0, 4}});
+    prove(traveller);
+    const std::string there = site_of_node(resident.node);
+    EXPECT_EQ(market_->renew(traveller, there, held.epoch).state, RenewalState::lost);
+    // What somebody has there already it can't keep, and what it can is to be proved again.
+    const std::vector<Wish> wishes = {{{1, 0, 2}, 1}, {{1, 2, 2}, 1}};
+    Result<Grant> again = market_->enrol(traveller, there, model_, wishes);
     ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->refused.size(), 1U);
     EXPECT_EQ(again->lease.epoch, held.epoch + 1);
     EXPECT_EQ(cell(1, 0).leased, 1U);
+    EXPECT_EQ(cell(1, 2).leased, 1U);
+    EXPECT_EQ(cell(1, 2).serving, 0U);
 }
 
 TEST_F(MarketTest, LeasesOutlastTheHub) {
@@ -349,10 +358,17 @@ TEST_F(MarketTest, APauseOfTheHubIsNobodysFault) {
     EXPECT_EQ(cell(1, 0).serving, 1U);
     EXPECT_EQ(cell(2, 0).leased, 1U);
     EXPECT_NE(renew(node, held.epoch).state, RenewalState::lost);
+    // Two heartbeats without a tick are no pause.
+    for (Duration passed{}; passed < rules_.grace + 2 * rules_.heartbeat; passed += 2 * rules_.heartbeat) {
+        clock_.advance(2 * rules_.heartbeat);
+        ASSERT_TRUE(market_->tick());
+    }
+    EXPECT_EQ(market_->stats().leases, 0U);
+    const std::uint64_t epoch = lease(node, {{1, 0, 2}}).epoch;
     // Backwards it does not go.
     clock_.advance(-24h);
     ASSERT_TRUE(market_->tick());
-    EXPECT_NE(renew(node, held.epoch).state, RenewalState::lost);
+    EXPECT_EQ(renew(node, epoch).state, RenewalState::valid);
 }
 
 TEST_F(MarketTest, RatesAreSetAnewAfterATerm) {

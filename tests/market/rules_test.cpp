@@ -90,7 +90,7 @@ TEST(RulesTest, SenselessValuesAreNamed) {
     refused([](Rules& r) { r.target = 65; }, "target");
     refused([](Rules& r) { r.dwell = 0ms; }, "dwell");
     refused([](Rules& r) { r.proof = -1ms; }, "proof");
-    refused([](Rules& r) { r.lease = r.heartbeat * 2 - 1ms; }, "two heartbeats");
+    refused([](Rules& r) { r.lease = r.heartbeat * 3 - 1ms; }, "three heartbeats");
     refused([](Rules& r) { r.slack_percent = 100; }, "slack");
     refused([](Rules& r) { r.max_pieces = 0; }, "max_pieces");
 }

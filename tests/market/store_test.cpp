@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/files.h"
 #include "base/temp_directory.h"
@@ -234,6 +235,19 @@ TEST_F(StoreTest, TheLedgerIsAppendOnlyAndChecksItself) {
     expect_mismatch("INSERT INTO balance VALUES(x'00', 5)", "balance");
     expect_mismatch("DROP TRIGGER entry_kept; UPDATE entry SET rows = rows + 1 WHERE number = 7", "entry 7");
     expect_mismatch("DROP TRIGGER entry_stays; DELETE FROM entry WHERE number = 7", "entry 7");
+}
+
+TEST_F(StoreTest, ABalanceBeyond64BitsIsRefused) {
+    auto store = open();
+    constexpr Micros kLargest = std::numeric_limits<Micros>::max();
+    std::vector<Entry> one(1);
+    one[0].amount = kLargest;
+    ASSERT_TRUE(store->settle({digest(99), 1, {}, {}, 0}, one));
+    one[0].amount = 1;
+    EXPECT_FALSE(store->settle({digest(99), 2, {}, {}, 0}, one));
+    EXPECT_FALSE(store->find_receipt(digest(99), 2).value());
+    EXPECT_EQ(store->balance({}).value(), kLargest);
+    EXPECT_EQ(store->ledger()->entries, 1U);
 }
 
 // A child settles receipt after receipt and says so; it is killed at some moment. What it said is there, once; nothing

@@ -38,8 +38,8 @@ struct Wish {
 };
 
 // The pieces that pay best for what they cost: greedily what has the highest rate per share of room and of speed that
-// it takes. It works in aligned groups of 2^k experts, 32 to 63 of which fill its room (of one expert, where there are
-// no more than 63). New pieces are aligned blocks of 2^k groups, of the three widest widths that there is room for
+// it takes. It works in aligned groups of 2^k experts, 8 to 15 of which fill its room (of one expert, where there are
+// no more than 15). New pieces are aligned blocks of 2^k groups, of the three widest widths that there is room for
 // (narrower ones only where replicas are missing); each halving of the width takes 8 % off, and the range of a block
 // that was taken in another layer counts 5 % more: wide ranges, and equal ones in several layers, make fewer peers per
 // layer. `kept` is what the node holds or has on its disk: it needs no download and counts gain_percent more, so that

@@ -22,7 +22,7 @@ CREATE TABLE worker(id BLOB PRIMARY KEY, epoch INTEGER NOT NULL, failures INTEGE
 CREATE TABLE lease(node BLOB NOT NULL, epoch INTEGER NOT NULL, model BLOB NOT NULL, owner BLOB NOT NULL,
     site TEXT NOT NULL, granted INTEGER NOT NULL, priced INTEGER NOT NULL, pieces BLOB NOT NULL,
     ended_as INTEGER NOT NULL, ended INTEGER NOT NULL, PRIMARY KEY(node, epoch)) WITHOUT ROWID;
-CREATE INDEX lease_ended ON lease(ended_as, ended);
+CREATE INDEX lease_ended ON lease(ended) WHERE ended_as <> 0;
 CREATE TABLE load(model BLOB NOT NULL, layer INTEGER NOT NULL, at INTEGER NOT NULL, rows BLOB NOT NULL,
     misses BLOB NOT NULL, PRIMARY KEY(model, layer)) WITHOUT ROWID;
 

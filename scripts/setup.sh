@@ -40,7 +40,7 @@ fi
 packages=(
     build-essential cmake ninja-build ccache git ca-certificates
     libexpected-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libboost1.81-dev libssl-dev
-    libxxhash-dev libgtest-dev libgmock-dev
+    libxxhash-dev libsqlite3-dev libgtest-dev libgmock-dev
     clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
 )
 [ -z "$elsewhere" ] || packages+=(

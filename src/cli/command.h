@@ -29,5 +29,6 @@ void add_synth(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 void add_audit(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_simulate(CLI::App& app, Action& action);
 
 }  // namespace kvasir::cli

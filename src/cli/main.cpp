@@ -82,6 +82,7 @@ int run(int argc, char** argv) {
     cli::add_audit(app, action);
     cli::add_bench(app, action);
     cli::add_synth(app, action);
+    cli::add_simulate(app, action);
     cli::add_identity(app, action);
     try {
         if (argc > 1 && argv[1][0] != '-' && !knows(app, argv[1])) {

@@ -72,7 +72,7 @@ TEST(SignatureTest, IsTheStandardsEd25519) {
 
 TEST(SignatureTest, ANodesIdIsTheHashOfItsPublicKey) {
     const Identity identity = Identity::generate().value();
-    EXPECT_EQ(sha256(public_key(identity)), identity.id());
+    EXPECT_EQ(node_id(public_key(identity)), identity.id());
 }
 
 TEST(SignatureTest, AnyOtherBitIsNoSignature) {

@@ -187,6 +187,10 @@ class Download {
             case Outcome::Kind::complete:
                 book_.succeeded(job.source, bytes, time);
                 break;
+            case Outcome::Kind::leftover:
+                spdlog::debug("{}", outcome.error.message);
+                book_.release(job.source);
+                break;
             case Outcome::Kind::retry:
                 if (!stop_) spdlog::debug("{}", why);
                 book_.failed(job.source, why, Clock::now(), outcome.pause);
@@ -196,7 +200,7 @@ class Download {
                 book_.drop(job.source, why);
                 break;
             case Outcome::Kind::fatal:
-                book_.failed(job.source, "", Clock::now());
+                book_.release(job.source);
                 give_up(outcome.error);
                 break;
         }

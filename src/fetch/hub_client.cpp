@@ -64,7 +64,8 @@ Result<std::vector<CatalogueEntry>> parse_catalogue(std::string_view json) {
     if (json.size() > kMaxCatalogueBytes) return fail(ErrorKind::invalid, "a catalogue of {} bytes", json.size());
     try {
         std::vector<CatalogueEntry> entries;
-        for (const Json& model : parse_bounded(json).at("models")) {
+        const Json catalogue = parse_bounded(json);
+        for (const Json& model : catalogue.at("models")) {
             if (entries.size() == kMaxCatalogueModels) throw std::invalid_argument("too many models");
             entries.push_back(entry_of(model));
         }
@@ -97,21 +98,22 @@ HubClient::HubClient(HubAddress hub, http::ClientOptions options)
           return std::move(options);
       }()) {}
 
-Result<std::string> HubClient::get(const std::string& target, std::uint64_t limit) {
+Result<HubClient::Got> HubClient::get(const std::string& target, std::uint64_t limit) {
     const http::Call call{"GET", hub_.url.with_target(target), {{"Accept", "application/json"}}, {}};
     Result<http::Answer> answer = client_.call(call);
     if (!answer) return fail(answer.error());
     Result<std::string> body = client_.read_all(limit);
-    if (!body || answer->status == 200) return body;
+    if (!body) return fail(body.error());
+    if (answer->status == 200) return Got{std::move(*answer), std::move(*body)};
     const ErrorKind kind = answer->status >= 500 ? ErrorKind::unavailable : ErrorKind::invalid;
     return fail(kind, "{}: answered {} {}: {}", call.url.text(), answer->status, http::reason(answer->status),
                 http::printable(*body, 200));
 }
 
 Result<std::vector<CatalogueEntry>> HubClient::models() {
-    Result<std::string> json = get("/v1/models", kMaxCatalogueBytes);
-    if (!json) return fail(json.error());
-    Result<std::vector<CatalogueEntry>> entries = parse_catalogue(*json);
+    Result<Got> got = get("/v1/models", kMaxCatalogueBytes);
+    if (!got) return fail(got.error());
+    Result<std::vector<CatalogueEntry>> entries = parse_catalogue(got->body);
     if (!entries) return fail(entries.error().within(hub_.url.origin()));
     return entries;
 }
@@ -129,17 +131,21 @@ Result<Digest> HubClient::find(std::string_view named) {
 }
 
 Result<Manifest> HubClient::manifest(const Digest& id) {
-    Result<std::string> json = get(fmt::format("/v1/models/{}/manifest", to_hex(id)), kMaxManifestBytes);
-    if (!json) return fail(json.error());
-    Result<Manifest> manifest = parse_manifest(*json);
+    Result<Got> got = get(fmt::format("/v1/models/{}/manifest", to_hex(id)), kMaxManifestBytes);
+    if (!got) return fail(got.error());
+    Result<Manifest> manifest = parse_manifest(got->body);
     if (!manifest) return fail(manifest.error().within(hub_.url.origin()));
-    if (manifest->model_id() == id) return manifest;
+    if (manifest->model_id() == id) {
+        if (got->answer.find("Kvasir-Files") == "none") without_files_.push_back(id);
+        return manifest;
+    }
     return fail(ErrorKind::invalid, "{}: sent the manifest of model {} where {} was asked for", hub_.url.origin(),
                 to_hex(manifest->model_id()), to_hex(id));
 }
 
-Source HubClient::source(const Digest& id) const {
-    return {hub_.url, id, hub_.trust};
+std::optional<Source> HubClient::source(const Digest& id) const {
+    if (std::ranges::find(without_files_, id) != without_files_.end()) return std::nullopt;
+    return Source{hub_.url, id, hub_.trust};
 }
 
 }  // namespace kvasir::fetch

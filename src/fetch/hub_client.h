@@ -41,14 +41,19 @@ class HubClient {
     Result<Digest> find(std::string_view named);
     // Its contents make the id `id`, whatever the hub says.
     Result<Manifest> manifest(const Digest& id);
-    // Where the hub has that model's files.
-    Source source(const Digest& id) const;
+    // Where the hub has that model's files; none if it said, with the manifest, that it has none.
+    std::optional<Source> source(const Digest& id) const;
 
   private:
-    Result<std::string> get(const std::string& target, std::uint64_t limit);
+    struct Got {
+        http::Answer answer;
+        std::string body;
+    };
+    Result<Got> get(const std::string& target, std::uint64_t limit);
 
     HubAddress hub_;
     http::Client client_;
+    std::vector<Digest> without_files_;
 };
 
 }  // namespace kvasir::fetch

@@ -75,13 +75,9 @@ void SourceBook::begin(std::size_t source) {
     ++entries_[source].report.requests;
 }
 
-void SourceBook::end(std::size_t source) {
-    --entries_[source].active;
-}
-
 void SourceBook::succeeded(std::size_t source, std::uint64_t bytes, Clock::duration time) {
     Entry& entry = entries_[source];
-    end(source);
+    release(source);
     entry.failures = 0;
     const double seconds = std::max(std::chrono::duration<double>(time).count(), 1e-4);
     const double rate = static_cast<double>(bytes) / seconds;
@@ -91,7 +87,7 @@ void SourceBook::succeeded(std::size_t source, std::uint64_t bytes, Clock::durat
 void SourceBook::failed(std::size_t source, const std::string& why, Clock::time_point now,
                         std::optional<std::chrono::seconds> pause) {
     Entry& entry = entries_[source];
-    end(source);
+    release(source);
     const auto doubled = std::chrono::seconds(1) * (1 << std::min(entry.failures, 6));
     entry.wait_until = now + std::min(std::max(doubled, pause.value_or(doubled)), kLongestPause);
     ++entry.failures;
@@ -99,7 +95,7 @@ void SourceBook::failed(std::size_t source, const std::string& why, Clock::time_
 }
 
 void SourceBook::drop(std::size_t source, const std::string& why) {
-    end(source);
+    release(source);
     entries_[source].report.trouble = why;
     entries_[source].report.dropped = true;
 }

@@ -51,6 +51,8 @@ class SourceBook {
 
     void begin(std::size_t source);
     void succeeded(std::size_t source, std::uint64_t bytes, Clock::duration time);
+    // It has done nothing wrong, and nothing that could be measured.
+    void release(std::size_t source) { --entries_[source].active; }
     // May be better later: it is left alone for a second, doubling up to a minute, or for as long as it asks to.
     void failed(std::size_t source, const std::string& why, Clock::time_point now,
                 std::optional<std::chrono::seconds> pause = {});
@@ -72,7 +74,6 @@ class SourceBook {
         double speed = 0;
         Clock::time_point wait_until{};
     };
-    void end(std::size_t source);
     std::vector<Entry> entries_;
 };
 

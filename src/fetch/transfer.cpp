@@ -96,7 +96,7 @@ class Sink {
         const std::string what = plan_.describe(slab_);
         if (Status forgotten = events_.arrived(slab_, 0); !forgotten) return fatal(forgotten);
         if (!mixed_) return liar("sent wrong bytes for {}", what);
-        return retry({ErrorKind::unavailable, fmt::format("{}: its parts do not fit together", what)});
+        return {Outcome::Kind::leftover, {ErrorKind::invalid, fmt::format("{}: its parts do not fit", what)}, {}};
     }
 
   private:

@@ -14,6 +14,7 @@ struct Outcome {
     enum class Kind {
         complete,  // every slab of the stretch is there and right
         retry,     // the source may do better later, or another one now
+        leftover,  // what an earlier run or another source left of a slab was wrong: nobody's fault, ask again
         liar,      // the source is not to be asked again
         fatal,     // of our own: no space, interrupted
     };

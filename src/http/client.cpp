@@ -238,8 +238,10 @@ class Client::Core {
         if (error) {
             const long verdict = SSL_get_verify_result(stream_->native_handle());
             if (verdict != X509_V_OK && error != asio::error::timed_out) {
+                // Unspecified is what the check of the name leaves behind.
+                const bool name = verdict == X509_V_ERR_UNSPECIFIED;
                 return fail(ErrorKind::invalid, "its certificate is not trusted: {}",
-                            X509_verify_cert_error_string(verdict));
+                            name ? "it is for another name" : X509_verify_cert_error_string(verdict));
             }
             return failure(error, "no TLS connection");
         }

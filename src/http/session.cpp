@@ -187,7 +187,7 @@ class StreamSession : public Session, public std::enable_shared_from_this<Stream
     void answer() {
         const Request request = take_request();
         head_only_ = request.method == "HEAD";
-        if (!parser_->get().keep_alive() || share_.stopping) last_ = true;
+        if (!parser_->get().keep_alive()) last_ = true;
         if (request.path.empty() || request.path.front() != '/') return refuse(400, "the target is not a path");
         // The handler's time is its own.
         timer_.cancel();
@@ -203,6 +203,7 @@ class StreamSession : public Session, public std::enable_shared_from_this<Stream
 
     void send(Response response) {
         response_ = std::move(response);
+        if (share_.stopping) last_ = true;
         const bool empty = response_.status == 304 || response_.status == 204;
         head_ = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nServer: kvasir\r\n", response_.status,
                             reason(response_.status), http_date());
@@ -303,7 +304,7 @@ class StreamSession : public Session, public std::enable_shared_from_this<Stream
         ++share_.requests;
         response_ = {};
         answering_ = false;
-        if (last_ || share_.stopping) return linger();
+        if (last_) return linger();
         allow(share_.options.idle_time);
         read_request();
     }

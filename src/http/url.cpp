@@ -15,6 +15,12 @@ bool begins_with(std::string_view text, std::string_view scheme) {
     return text.size() >= scheme.size() && equal_ignoring_case(text.substr(0, scheme.size()), scheme);
 }
 
+// "mailto:x": a colon before the first slash is a scheme's end.
+bool has_scheme(std::string_view text) {
+    const std::size_t end = text.find_first_of(":/?");
+    return end != std::string_view::npos && text[end] == ':';
+}
+
 // The directory of a path: up to and with its last slash.
 std::string directory_of(std::string_view target) {
     const std::string_view path = target.substr(0, target.find('?'));
@@ -73,7 +79,7 @@ Result<Url> parse_url(std::string_view text) {
 
 Result<Url> resolve(const Url& base, std::string_view location) {
     location = trimmed(location.substr(0, location.find('#')));
-    if (begins_with(location, "http://") || begins_with(location, "https://")) return parse_url(location);
+    if (has_scheme(location)) return parse_url(location);
     if (location.starts_with("//")) return parse_url((base.secure ? "https:" : "http:") + std::string(location));
     const std::string target =
         location.starts_with("/") ? std::string(location) : directory_of(base.target) + std::string(location);

@@ -60,7 +60,9 @@ void add_catalogue_routes(http::Router& router, const Catalogue& catalogue) {
     router.add("GET", "/v1/models/{id}/manifest", [&](const Request& request, const http::PathParameters& path) {
         const PublishedModel* model = find_model(catalogue, path[0]);
         if (model == nullptr) return no_such_model();
-        return http::text_response(request, model->json, model->etag, "application/json");
+        Response response = http::text_response(request, model->json, model->etag, "application/json");
+        if (model->files.empty()) response.fields.push_back({"Kvasir-Files", "none"});
+        return response;
     });
     router.add("GET", "/v1/models/{id}/files/{n}", [&](const Request& request, const http::PathParameters& path) {
         return answer_file(catalogue, request, path);

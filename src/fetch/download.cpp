@@ -46,7 +46,10 @@ class Download {
     }
 
     Status run() {
-        Progress progress("downloading", queue_.missing_bytes(), ProgressUnit::bytes, options_.quiet);
+        const std::uint64_t missing = queue_.missing_bytes();
+        const std::uint64_t here = plan_.slab_bytes - missing;
+        Progress progress(here == 0 ? "downloading" : fmt::format("downloading ({} are here)", human_bytes(here)),
+                          missing, ProgressUnit::bytes, options_.quiet);
         const auto threads = static_cast<std::size_t>(std::clamp(options_.connections, 1, 64));
         working_ = threads;
         std::vector<std::thread> workers;

@@ -1,4 +1,5 @@
-// An HTTP/1.1 client that waits, but never for long: every step has a deadline and looks at a `cancel` flag.
+// An HTTP/1.1 client that waits, but never for long: every step has a deadline and looks at a `cancel` flag. (Looking
+// up a name may take longer than that: the system's resolver has time-outs of its own and cannot be interrupted.)
 #pragma once
 
 #include <atomic>

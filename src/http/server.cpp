@@ -45,7 +45,7 @@ Peer describe_peer(const tcp::endpoint& endpoint) {
     return peer;
 }
 
-Result<tcp::acceptor> listen_at(asio::io_context& context, const Address& address) {
+Status listen_at(tcp::acceptor& acceptor, const Address& address) {
     const bool everywhere = address.host.empty();
     error_code error;
     asio::ip::address ip = asio::ip::make_address(everywhere ? "::" : address.host, error);
@@ -54,7 +54,6 @@ Result<tcp::acceptor> listen_at(asio::io_context& context, const Address& addres
         return fail(ErrorKind::usage, "{}: listening needs an IP address of this machine, or none for all of them",
                     address.text());
     }
-    tcp::acceptor acceptor(context);
     const auto open = [&](const tcp::endpoint& endpoint) {
         acceptor.close(error);
         acceptor.open(endpoint.protocol(), error);
@@ -66,7 +65,7 @@ Result<tcp::acceptor> listen_at(asio::io_context& context, const Address& addres
     open({ip, address.port});
     // A machine without IPv6.
     if (error == asio::error::address_family_not_supported && everywhere) open({tcp::v4(), address.port});
-    if (!error) return acceptor;
+    if (!error) return {};
     const bool wrong = error == asio::error::access_denied || error.value() == EADDRNOTAVAIL;
     return fail(wrong ? ErrorKind::usage : ErrorKind::unavailable, "cannot listen on {}: {}", address.text(),
                 error.message());
@@ -78,8 +77,8 @@ class Server::Core {
   public:
     Core(const ServerOptions& options, Handler handler)
         : share_{.options = options, .handler = std::move(handler), .tls = nullptr},
-          acceptor_(context_),
-          pause_(context_),
+          acceptor_(asio::make_strand(context_)),
+          pause_(acceptor_.get_executor()),
           work_(context_.get_executor()) {}
 
     ~Core() { stop(std::chrono::milliseconds(0)); }
@@ -90,20 +89,17 @@ class Server::Core {
             if (!tls) return fail(tls.error());
             share_.tls = *tls;
         }
-        Result<tcp::acceptor> acceptor = listen_at(context_, share_.options.listen);
-        if (!acceptor) return fail(acceptor.error());
-        acceptor_ = std::move(*acceptor);
+        if (Status listening = listen_at(acceptor_, share_.options.listen); !listening) return listening;
+        error_code ignored;
+        const tcp::endpoint local = plain(acceptor_.local_endpoint(ignored));
+        local_ = {local.address().to_string(), local.port()};
         accept();
         for (int i = 0; i < std::max(share_.options.threads, 1); ++i)
             threads_.emplace_back([this] { run(); });
         return {};
     }
 
-    Address local_address() const {
-        error_code ignored;
-        const tcp::endpoint local = plain(acceptor_.local_endpoint(ignored));
-        return {local.address().to_string(), local.port()};
-    }
+    const Address& local_address() const { return local_; }
 
     ServerStats stats() const {
         std::lock_guard lock(mutex_);
@@ -113,7 +109,7 @@ class Server::Core {
     void stop(std::chrono::milliseconds grace) {
         if (threads_.empty()) return;
         share_.stopping = true;
-        asio::post(context_, [this] {
+        asio::post(acceptor_.get_executor(), [this] {
             error_code ignored;
             acceptor_.close(ignored);
             pause_.cancel();
@@ -212,8 +208,9 @@ class Server::Core {
 
     SessionShare share_;
     asio::io_context context_;
-    tcp::acceptor acceptor_;
+    tcp::acceptor acceptor_;  // on a strand of its own, as is the pause
     asio::steady_timer pause_;
+    Address local_;
     asio::executor_work_guard<asio::io_context::executor_type> work_;
     std::vector<std::thread> threads_;
 

@@ -24,7 +24,7 @@ struct ServerOptions {
     std::uint32_t connections = 1024;                // in all; above: 503, and closed
     std::uint32_t per_network = 128;                 // from one IPv4 address or one half of an IPv6 one
     std::chrono::milliseconds request_time{10'000};  // for the TLS handshake, and for one request to come in whole
-    std::chrono::milliseconds idle_time{60'000};     // between requests
+    std::chrono::milliseconds idle_time{60'000};     // between requests, the next one's header included
     // A client that takes less than this of an answer in so long is let go.
     std::chrono::milliseconds stall_time{30'000};
     std::uint64_t stall_bytes = 4096;

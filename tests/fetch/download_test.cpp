@@ -1,10 +1,12 @@
 #include "fetch/download.h"
 
-#include <fstream>
 #include <random>
+#include <thread>
 
 #include "fetch/fetch_fixture.h"
 #include "fetch/part_file.h"
+#include "http/range.h"
+#include "net/raw_socket.h"
 
 namespace kvasir::fetch::test {
 namespace {
@@ -210,6 +212,72 @@ TEST_F(DownloadTest, ASourceThatFollowsAHonestRedirectIsFine) {
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_TRUE(read_bytes(out()) == expected(everything()));
     EXPECT_EQ(target.stats().body_bytes, report->slab_bytes);
+}
+
+TEST_F(DownloadTest, ABusySourceIsAskedAgain) {
+    small_model();
+    std::atomic<int> asked = 0;
+    const Mirror busy(models(), [&](const http::Request&, http::Response& response) {
+        if (++asked <= 2) response = http::error_response(503, "");
+    });
+    options_.connections = 1;
+    options_.patience = std::chrono::seconds(60);
+    const Result<FetchReport> report = fetch(everything(), {busy.source()});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->requests, 3U);
+    EXPECT_FALSE(report->sources[0].dropped);
+}
+
+// Sends half of every range, then nothing any more.
+class HalfMirror {
+  public:
+    explicit HalfMirror(const std::filesystem::path& file)
+        : bytes_(read_bytes(file)), listener_(kvasir::test::RawSocket::silent_listener()), thread_([this] { run(); }) {}
+    ~HalfMirror() {
+        ::shutdown(listener_.descriptor(), SHUT_RDWR);
+        thread_.join();
+        for (const int peer : peers_)
+            ::close(peer);
+    }
+    Source source() const { return {http::Url{false, {"127.0.0.1", listener_.port()}, "/"}, std::nullopt, {}}; }
+
+  private:
+    void run() {
+        for (int peer = accept(); peer >= 0; peer = accept()) {
+            peers_.push_back(peer);
+            std::array<char, 4096> buffer{};
+            const ssize_t count = ::recv(peer, buffer.data(), buffer.size(), 0);
+            const std::string request(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+            const std::size_t field = request.find("bytes=");
+            if (field == std::string::npos) continue;
+            const auto range =
+                http::parse_range(request.substr(field, request.find('\r', field) - field), bytes_.size()).part;
+            const std::string head =
+                fmt::format("HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: {}\r\n\r\n",
+                            range.length, http::content_range_field(range, bytes_.size()));
+            static_cast<void>(::send(peer, head.data(), head.size(), MSG_NOSIGNAL));
+            static_cast<void>(::send(peer, bytes_.data() + range.first, range.length / 2, MSG_NOSIGNAL));
+        }
+    }
+    int accept() const { return ::accept(listener_.descriptor(), nullptr, nullptr); }
+
+    const ByteVector bytes_;
+    kvasir::test::RawSocket listener_;
+    std::vector<int> peers_;
+    std::thread thread_;
+};
+
+TEST_F(DownloadTest, WhatAStallingSourceHasSentIsNotAskedForAgain) {
+    small_model();
+    const HalfMirror half(models() / "tiny.gguf");
+    const Mirror whole(models());
+    const Result<FetchReport> report = fetch(everything(), {half.source(), whole.source()});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(read_bytes(out()) == expected(everything()));
+    EXPECT_THAT(report->sources[0].trouble, HasSubstr("no answer in time"));
+    EXPECT_FALSE(report->sources[0].dropped);
+    EXPECT_GT(report->sources[0].bytes, 0U);
+    EXPECT_EQ(report->moved_bytes, report->slab_bytes);
 }
 
 TEST_F(DownloadTest, NobodyAtAllIsUnavailable) {

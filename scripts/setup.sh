@@ -117,8 +117,8 @@ build_llama() {
     say "llama.cpp is built: $((SECONDS - start)) s"
 }
 
-# The tests and `kvasir bench download` compare with nginx. Its program alone is taken out of its Debian package: installed,
-# the package would start a web server on this machine. Without it those tests are skipped.
+# The tests and `kvasir bench download` compare with nginx. Its program alone is taken out of its Debian package, which
+# would start a web server on this machine if it were installed. Without it those tests are skipped.
 fetch_nginx() {
     if command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || [ -x "$cache/nginx/usr/sbin/nginx" ]; then return 0; fi
     local work=$cache/nginx.part

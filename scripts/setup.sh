@@ -117,6 +117,22 @@ build_llama() {
     say "llama.cpp is built: $((SECONDS - start)) s"
 }
 
+# The tests and `kvasir bench download` compare with nginx. Its program alone is taken out of its Debian package, which
+# would start a web server on this machine if it were installed. Without it those tests are skipped.
+fetch_nginx() {
+    if command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || [ -x "$cache/nginx/usr/sbin/nginx" ]; then return 0; fi
+    local work=$cache/nginx.part
+    rm -rf "$work" && mkdir -p "$work"
+    if (cd "$work" && apt-get -o APT::Sandbox::User=root -qq download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb) \
+        >"$log" 2>&1 && "$work/usr/sbin/nginx" -v 2>>"$log"; then
+        rm -rf "$cache/nginx" && mv "$work" "$cache/nginx"
+        say "nginx is unpacked: $cache/nginx"
+    else
+        rm -rf "$work"
+        say "nginx could not be had (log: $log): what needs it is skipped"
+    fi
+}
+
 mkdir -p "$cache" || die "cannot make the cache $cache: set KVASIR_CACHE to a directory you may write"
 log=$cache/setup.log
 # Two setups at once would build into each other's directory.
@@ -124,3 +140,4 @@ exec 9>"$cache/setup.lock"
 flock -w 3600 9 || die "another setup has held $cache/setup.lock for an hour"
 install_packages
 build_llama
+fetch_nginx

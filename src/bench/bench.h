@@ -48,6 +48,13 @@ Result<BenchReport> bench_dispatch(const DispatchBench& options);
 // `slice` of the whole model against `cp` and fsync.
 Result<BenchReport> bench_slice(const std::filesystem::path& model);
 
+struct DownloadBench {
+    std::filesystem::path program;  // kvasir itself
+    std::string nginx;              // the program; empty: the one found when this was built, if any
+};
+// A hub's byte ranges, and whole downloads from it, against nginx with the same client on the same file.
+Result<BenchReport> bench_download(const DownloadBench& options);
+
 // A worker process's resident memory against the bytes of the experts it holds, all of them used.
 Result<BenchReport> bench_memory(const std::filesystem::path& program);
 

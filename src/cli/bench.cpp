@@ -20,6 +20,7 @@ constexpr const char* kFooter =
     "  kvasir bench worker                           a worker's arithmetic against the memory's speed\n"
     "  kvasir bench dispatch --hidden 3072 --used 8  what a layer's call to one worker costs beyond computing\n"
     "  kvasir bench slice model.gguf                 slicing against cp\n"
+    "  kvasir bench download                         a hub's byte ranges against nginx\n"
     "  kvasir bench memory                           a worker's memory against the experts it holds\n"
     "  kvasir bench limit model.gguf --memory 2GB    a model larger than its memory, against stock llama.cpp";
 
@@ -29,6 +30,7 @@ struct Flags {
     WorkerBench worker;
     DispatchBench dispatch;
     std::string slice_model;
+    DownloadBench download;
     LimitBench limit;
     std::string limit_memory;
     bool plain = false;
@@ -144,6 +146,15 @@ void add_bench(CLI::App& app, Action& action) {
     slice->callback([&action, flags] {
         action = [flags] {
             return interruptibly([flags] { return print(bench_slice(flags->slice_model), flags->json); });
+        };
+    });
+
+    CLI::App* download = add("download", "A hub's byte ranges, and whole downloads, against nginx on loopback");
+    download->add_option("--nginx", flags->download.nginx, "The nginx program to compare with")->type_name("FILE");
+    download->callback([&action, flags] {
+        action = [flags] {
+            flags->download.program = this_program();
+            return interruptibly([flags] { return print(bench_download(flags->download), flags->json); });
         };
     });
 

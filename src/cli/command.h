@@ -24,6 +24,8 @@ void add_slice(CLI::App& app, Action& action);
 void add_identity(CLI::App& app, Action& action);
 void add_worker(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
+void add_hub(CLI::App& app, Action& action);
+void add_fetch(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_synth(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);

@@ -23,6 +23,7 @@ constexpr const char* kFooter =
     "  kvasir inspect model.gguf                    what can be sharded\n"
     "  kvasir publish model.gguf                    hash it: the manifest and the model id\n"
     "  kvasir slice model.gguf --layers 0-3 --experts 0-63 -o part.gguf\n"
+    "  kvasir hub --publish model.gguf              or let workers get their parts by HTTP (kvasir fetch)\n"
     "  kvasir worker --slice part.gguf --listen :7411 --admit BACKBONE_ID\n"
     "  kvasir serve model.gguf --worker HOST:7411#WORKER_ID\n"
     "Exit codes: 0 done, 1 a comparison failed, 2 wrong use, 3 bad or unsupported input, 4 something is unavailable,\n"
@@ -77,6 +78,8 @@ int run(int argc, char** argv) {
     cli::add_worker(app, action);
     cli::add_publish(app, action);
     cli::add_slice(app, action);
+    cli::add_hub(app, action);
+    cli::add_fetch(app, action);
     cli::add_inspect(app, action);
     cli::add_verify(app, action);
     cli::add_audit(app, action);

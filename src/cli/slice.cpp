@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/selection.h"
 
 namespace kvasir::cli {
 namespace {
@@ -33,11 +34,6 @@ struct Flags {
     bool json = false;
 };
 
-struct Selection {
-    std::string layers;  // empty: all
-    std::string experts;
-};
-
 Result<std::vector<Selection>> selections_of(const Flags& flags) {
     std::vector<Selection> selections;
     std::size_t pairs = std::max(flags.layers.size(), flags.experts.size());
@@ -51,53 +47,14 @@ Result<std::vector<Selection>> selections_of(const Flags& flags) {
             {flags.layers.empty() ? "" : flags.layers[i], flags.experts.empty() ? "" : flags.experts[i]});
     }
     for (const std::string& piece : flags.pieces) {
-        std::size_t colon = piece.find(':');
-        if (colon == std::string::npos || colon == 0 || colon + 1 == piece.size()) {
-            return fail(ErrorKind::usage, "--piece: '{}' is not LAYERS:EXPERTS, such as 0-3:0-63", piece);
-        }
-        selections.push_back({piece.substr(0, colon), piece.substr(colon + 1)});
+        Result<Selection> selection = parse_piece_option(piece);
+        if (!selection) return fail(selection.error());
+        selections.push_back(std::move(*selection));
     }
     if (selections.empty()) {
         return fail(ErrorKind::usage, "say what to cut, with --layers and --experts or with --piece");
     }
     return selections;
-}
-
-Result<std::vector<Range>> layer_ranges(const ExpertMap& map, const std::string& text) {
-    if (!text.empty()) return parse_ranges(text, "--layers");
-    std::vector<Range> all;
-    for (const ExpertLayer& layer : map.layers)
-        all.push_back({layer.layer, layer.layer});
-    return all;
-}
-
-Result<std::vector<Piece>> pieces_of(const ExpertMap& map, const Selection& selection) {
-    Result<std::vector<Range>> layers = layer_ranges(map, selection.layers);
-    if (!layers) return fail(layers.error());
-    if (!selection.experts.empty()) {
-        Result<std::vector<Range>> experts = parse_ranges(selection.experts, "--experts");
-        if (!experts) return fail(experts.error());
-        return select_pieces(map, *layers, *experts);
-    }
-    // All experts; their number may differ between layers.
-    constexpr Range kFirst{0, 0};
-    Result<std::vector<Piece>> pieces = select_pieces(map, *layers, std::span(&kFirst, 1));
-    if (!pieces) return pieces;
-    for (Piece& piece : *pieces)
-        piece.count = map.find(piece.layer)->experts;
-    return pieces;
-}
-
-Result<std::vector<Piece>> all_pieces(const ExpertMap& map, const Flags& flags) {
-    Result<std::vector<Selection>> selections = selections_of(flags);
-    if (!selections) return fail(selections.error());
-    std::vector<Piece> pieces;
-    for (const Selection& selection : *selections) {
-        Result<std::vector<Piece>> some = pieces_of(map, selection);
-        if (!some) return some;
-        pieces.insert(pieces.end(), some->begin(), some->end());
-    }
-    return normalized(std::move(pieces));
 }
 
 // The one that was named, or the one beside the model if there is one.
@@ -153,7 +110,9 @@ Result<int> cut(const Flags& flags) {
     if (!model) return fail(model.error());
     Result<ExpertMap> map = map_experts(*model);
     if (!map) return fail(map.error().within(flags.model));
-    Result<std::vector<Piece>> pieces = all_pieces(*map, flags);
+    Result<std::vector<Selection>> selections = selections_of(flags);
+    if (!selections) return fail(selections.error().within(flags.model));
+    Result<std::vector<Piece>> pieces = pieces_of(*map, *selections);
     if (!pieces) return fail(pieces.error().within(flags.model));
     Result<std::optional<Manifest>> found = find_manifest(flags.manifest, model->files().front().path);
     if (!found) return fail(found.error());

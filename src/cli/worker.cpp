@@ -4,9 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +12,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/paths.h"
+#include "cli/stop_signals.h"
 #include "gguf/slice.h"
 #include "worker/admission.h"
 #include "worker/cores.h"
@@ -37,34 +36,6 @@ struct Flags {
     bool pin = false;
     bool skip_check = false;
     bool json = false;
-};
-
-// SIGTERM, SIGINT and SIGHUP, blocked in every thread started from now on and waited for by this one.
-class StopSignals {
-  public:
-    StopSignals() {
-        sigemptyset(&set_);
-        for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
-            // What this process was started to ignore (nohup) would otherwise be waited for all the same.
-            struct sigaction current {};
-            if (sigaction(number, nullptr, &current) == 0 && current.sa_handler != SIG_IGN) sigaddset(&set_, number);
-        }
-        pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    }
-    // True if one came within `timeout`.
-    bool wait(std::chrono::seconds timeout) const {
-        const timespec time{timeout.count(), 0};
-        int number = -1;
-        do
-            number = sigtimedwait(&set_, nullptr, &time);
-        while (number < 0 && errno == EINTR);
-        return number > 0;
-    }
-    // From now on a signal ends the process at once.
-    void release() const { pthread_sigmask(SIG_UNBLOCK, &set_, nullptr); }
-
-  private:
-    sigset_t set_{};
 };
 
 Result<ServerOptions> make_options(const Flags& flags) {

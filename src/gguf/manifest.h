@@ -48,16 +48,19 @@ struct Manifest {
     std::uint32_t experts_used = 0;
     std::vector<ManifestFile> files;
     std::vector<ManifestLayer> layers;
+    // URLs of directories on web servers that have these files under these names. Advice, not identity.
+    std::vector<std::string> mirrors = {};
 
     const ManifestLayer* find(std::uint32_t layer) const;
     // The root digest over architecture, geometry, recipes and slab digests. It does not depend on the file layout
-    // (a split model has the same id) nor on the dense part.
+    // (a split model has the same id), nor on the dense part, nor on mirrors.
     Digest model_id() const;
 };
 
 // What a manifest may hold; publish() refuses models beyond it.
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kMaxManifestSlabs = 600'000;
+inline constexpr std::size_t kMaxManifestMirrors = 64;
 
 // The manifest's customary place: "<model>.kvasir.json" beside the model (its first split, whichever is named).
 std::filesystem::path manifest_path(const std::filesystem::path& model);

@@ -139,6 +139,18 @@ ManifestLayer read_layer(const Json& object, const Manifest& manifest) {
     return layer;
 }
 
+// What they are good for is found out by whoever asks them.
+std::vector<std::string> read_mirrors(const Json& json) {
+    std::vector<std::string> mirrors;
+    if (!json.contains("mirrors")) return mirrors;
+    for (const Json& mirror : read_array(json, "mirrors", 0, kMaxManifestMirrors)) {
+        if (!mirror.is_string()) refuse("a mirror is not a string");
+        mirrors.push_back(mirror.get<std::string>());
+        if (mirrors.back().size() > kMaxText) refuse("a mirror's URL is longer than {} bytes", kMaxText);
+    }
+    return mirrors;
+}
+
 Manifest read_manifest(const Json& json) {
     if (!json.is_object()) refuse("not a JSON object");
     if (read_text(json, "format") != kFormat) refuse("'format' is not '{}'", kFormat);
@@ -152,6 +164,7 @@ Manifest read_manifest(const Json& json) {
     for (const Json& layer : read_array(json, "layers", 1, 100'000)) {
         manifest.layers.push_back(read_layer(layer, manifest));
     }
+    manifest.mirrors = read_mirrors(json);
     Digest stored = read_digest(member(json, "model_id"));
     if (Digest computed = manifest.model_id(); stored != computed) {
         refuse("'model_id' is {}, but its contents make {}: the file is damaged", to_hex(stored), to_hex(computed));
@@ -233,6 +246,7 @@ std::string to_json(const Manifest& manifest) {
                  {"experts_used", manifest.experts_used},
                  {"files", std::move(files)},
                  {"layers", std::move(layers)}};
+    if (!manifest.mirrors.empty()) json["mirrors"] = manifest.mirrors;
     return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -39,6 +39,7 @@ class RawSocket {
     RawSocket(RawSocket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
     RawSocket& operator=(RawSocket&&) = delete;
 
+    int descriptor() const { return descriptor_; }
     std::uint16_t port() const {
         sockaddr_in address{};
         socklen_t size = sizeof(address);

@@ -66,7 +66,9 @@ TEST_P(ServeArithmetics, TheSameTextWithAndWithoutWorkers) {
     const std::vector<std::string> arithmetic = {"--arithmetic", GetParam()};
     const std::string expected = complete(start_kvasir({}, arithmetic));
     EXPECT_GT(expected.size(), 100U);
-    if (std::string_view(GetParam()) == "ggml-cpu") EXPECT_EQ(complete(start_stock()), expected);
+    if (std::string_view(GetParam()) == "ggml-cpu") {
+        EXPECT_EQ(complete(start_stock()), expected);
+    }
     Worker worker = cluster_.start_worker("worker", {cluster_.slice("part", "0-5", "0-23")});
     EXPECT_EQ(complete(start_kvasir({worker.endpoint()}, {"--prefer-workers", "--arithmetic", GetParam()})), expected);
     // Where the cost model has its way, too.

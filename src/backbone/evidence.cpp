@@ -109,7 +109,7 @@ std::string to_json(const Evidence& evidence) {
         {"right_answer", hex(evidence.right_answer)},
         {"attestation", hex(evidence.attestation)},
     };
-    if (attestation) json["worker"] = to_hex(sha256(attestation->key));
+    if (attestation) json["worker"] = to_hex(node_id(attestation->key));
     return json.dump(2) + "\n";
 }
 
@@ -186,7 +186,7 @@ Result<NodeId> signer_of(const Evidence& evidence) {
     if (!verify(attestation->key, text, attestation->signature)) {
         return fail(ErrorKind::mismatch, "the signature is not one of these answers with the key beside it");
     }
-    return sha256(attestation->key);
+    return node_id(attestation->key);
 }
 
 }  // namespace kvasir

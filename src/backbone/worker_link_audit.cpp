@@ -6,6 +6,7 @@
 
 #include "backbone/worker_link.h"
 #include "expert/layer_weights.h"
+#include "net/signature.h"
 
 namespace kvasir {
 namespace {
@@ -89,7 +90,7 @@ void WorkerLink::handle_attestation(const Frame& frame, Aftermath& after) {
     }
     Result<Attestation> attestation = decode_attestation(frame.payload);
     if (!attestation) return lose(attestation.error().within("its ATTEST"), false, after);
-    if (sha256(attestation->key) != *config_.endpoint.id) {
+    if (node_id(attestation->key) != *config_.endpoint.id) {
         return lose({ErrorKind::mismatch, "signs its answers with another key than its own"}, true, after);
     }
     std::vector<Unsigned> proven;

@@ -100,7 +100,7 @@ void print_ready(const Flags& flags, const hub::Catalogue& catalogue, const Addr
             fmt::print("model      {}  {}{}\n", to_hex(model.id), model.manifest.name,
                        model.files.empty() ? " (its files are on mirrors)" : "");
         }
-        fmt::print("ready: listening on {}; workers use --hub {}\n", local.text(), url);
+        fmt::print("ready: listening on {}; kvasir fetch takes --hub {}\n", local.text(), url);
     }
     std::fflush(stdout);
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/hex.h"
 #include "gguf/manifest.h"
 #include "gguf/stored_layer.h"
 
@@ -66,20 +67,17 @@ Digest read_digest(const Json& value) {
 }
 
 std::string recipe_hex(const Recipe& recipe) {
-    std::string hex;
-    for (std::byte byte : stored_recipe(recipe))
-        hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-    return hex;
+    return hex(stored_recipe(recipe));
 }
 
 Recipe read_recipe_hex(const Json& object) {
-    std::string hex = read_text(object, "recipe");
-    // A digest's worth of digits lets digest_from_hex() do the checking.
-    constexpr std::size_t kDigits = 2 * kRecipeBytes;
-    if (hex.size() != kDigits) refuse("'recipe' is {} hex digits, not {}", hex.size(), kDigits);
-    Result<Digest> padded = digest_from_hex(hex + std::string(kDigits, '0'));
-    if (!padded) refuse("'recipe': {}", padded.error().message);
-    Result<Recipe> recipe = parse_stored_recipe(ByteSpan(*padded).first(kRecipeBytes));
+    const std::string digits = read_text(object, "recipe");
+    if (digits.size() != 2 * kRecipeBytes) {
+        refuse("'recipe' is {} hex digits, not {}", digits.size(), 2 * kRecipeBytes);
+    }
+    Result<ByteVector> bytes = bytes_from_hex(digits);
+    if (!bytes) refuse("'recipe': {}", bytes.error().message);
+    Result<Recipe> recipe = parse_stored_recipe(*bytes);
     if (!recipe) refuse("'recipe': {}", recipe.error().message);
     return *recipe;
 }

@@ -28,13 +28,14 @@ constexpr const char* kFooter =
     "It compares a model with itself. Whether the file, or a slice, is what was published is the question of\n"
     "'kvasir publish' and 'kvasir slice --check'.\n"
     "In ggml-cpu all three must be equal. In portable the backbone must be equal with and without workers; how far it\n"
-    "and stock llama.cpp are from experts computed in f64 is shown (KL divergence, perplexity).\n"
+    "and stock llama.cpp are from experts computed in f64 is shown (KL divergence, perplexity), and how far stock is\n"
+    "from itself with its weights repacked.\n"
     "\n"
     "Examples:\n"
-    "  kvasir verify model.gguf                                the backbone alone against stock llama.cpp\n"
+    "  kvasir verify model.gguf                                the backbone alone, beside stock and exact experts\n"
     "  kvasir verify model.gguf --worker host:7411#WORKER_ID   and with a worker (repeatable)\n"
     "  kvasir verify big.gguf --tokens 2048 --single-tokens 64 --threads 16 --worker …\n"
-    "  kvasir verify model.gguf --arithmetic portable          the other arithmetic, beside stock's and exact experts\n"
+    "  kvasir verify model.gguf --arithmetic ggml-cpu          every bit against stock llama.cpp's\n"
     "  kvasir verify model.gguf --text prose.txt --json        for scripts\n"
     "Exit codes: 0 identical; 1 a difference; 4 no worker serves, or none computed anything: nothing was proven.";
 
